@@ -1,0 +1,160 @@
+"""What every mechanism offers: draw chains of answers on the device, turn a tally into estimates on the server."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.estimates import Estimates, Method, Population
+from estimators.randomness import Bits
+from estimators.tally import Tally
+
+
+class ParameterError(ValueError):
+    """A parameter of a mechanism cannot be right: which field, what came, what to do.
+
+    >>> str(ParameterError("ladder", [2, 1], "levels must rise; sort them"))
+    'ladder: levels must rise; sort them; got [2, 1]'
+    """
+
+    def __init__(self, field: str, value: object, remedy: str) -> None:
+        super().__init__(f"{field}: {remedy}; got {value!r}")
+        self.field, self.value, self.remedy = field, value, remedy
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How one answer looks: a symbol out of `size` (kind index), or `size` bits packed little-endian (kind bits)."""
+
+    kind: Literal["index", "bits"]
+    size: int
+
+    @property
+    def width(self) -> int:
+        """Bytes of one answer on the wire: 1, 2 or 4 for a symbol, as many as the bits need for a vector."""
+        if self.kind == "bits":
+            return -(-self.size // 8)
+        return 1 if self.size <= 1 << 8 else 2 if self.size <= 1 << 16 else 4
+
+    @property
+    def cells(self) -> int:
+        """Counters per rung and group: one per symbol, or one per bit (its ones)."""
+        return self.size
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The chains of n devices.
+
+    answers: kind index: shape (rungs, n), dtype u1, u2 or u4 little-endian; kind bits: shape (rungs, n, width), dtype
+    u1, bit j in byte j // 8 at position j % 8. groups: shape (n,), dtype u2 (zeros where the survey has one group).
+    """
+
+    answers: NDArray[Any]
+    groups: NDArray[np.uint16]
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What may be said to a person whose data it is: one sentence, the attacker it holds against, and whether it is LDP."""
+
+    sentence: str
+    threat_model: str
+    local: bool = True
+    """False: not local differential privacy; a survey must accept the risk in so many words."""
+
+
+class Mechanism(ABC):
+    """One mechanism with fixed parameters and a ladder. Immutable; device and server use the same object.
+
+    Subclasses are small: they build a chain of exact channels, say how a person's value becomes the chain's input
+    (drawing once whatever must be drawn once), and how a tally becomes estimates.
+    """
+
+    name: ClassVar[str]
+    """The word in survey files."""
+    source: ClassVar[str]
+    """The paper, with section or algorithm."""
+    corrections: ClassVar[tuple[str, ...]] = ()
+    """Where the implementation departs from the printed paper, one sentence each."""
+    guarantee: Guarantee
+
+    labels: tuple[str, ...]
+    """What is estimated, one label per entry of Estimates."""
+    ladder: tuple[float, ...]
+    """The levels asked for."""
+    answer: Answer
+    groups: int = 1
+
+    @classmethod
+    @abstractmethod
+    def build(cls, values: Sequence[str], ladder: Sequence[float], parameters: Mapping[str, Any]) -> Mechanism:
+        """Build from what a survey file says; raise ParameterError with field, value and remedy."""
+
+    @property
+    def rungs(self) -> int:
+        """Number of levels."""
+        return len(self.ladder)
+
+    @property
+    @abstractmethod
+    def epsilons(self) -> tuple[float, ...]:
+        """What the first i + 1 answers of a chain cost the person, exact, rounded up, lowest rung first.
+
+        For the whole record (all bits, all keys), for one window. inf where nothing local can be promised.
+        """
+
+    @abstractmethod
+    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:
+        """Check true values and turn them into chain inputs, drawing once what must be drawn once (rounding, sampling).
+
+        The result is what the ledger stores beside the answers. Raises ParameterError for a value outside the domain.
+        """
+
+    @abstractmethod
+    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
+        """Draw the chains of all devices from the top."""
+
+    @abstractmethod
+    def estimate(
+        self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
+    ) -> Estimates:
+        """Turn a tally into estimates. O(rungs x cells), independent of the number of users."""
+
+    @abstractmethod
+    def canonical(self) -> dict[str, Any]:
+        """Return all that decoding depends on, integer thresholds as decimal strings; the survey id hashes it."""
+
+    @abstractmethod
+    def truth(self, values: Sequence[Any]) -> NDArray[np.float64]:
+        """Return the true quantity that `estimate` estimates, for a simulated fleet with these values."""
+
+    def valid(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
+        """Tell which answers (shape (n,) or (n, width)) a correct device could have sent; never raises."""
+        if self.answer.kind == "index":
+            return np.asarray(answers < self.answer.size)
+        spare = self.answer.width * 8 - self.answer.size
+        if spare == 0:
+            return np.ones(len(answers), dtype=np.bool_)
+        return np.asarray(answers[:, -1] >> (8 - spare) == 0)
+
+    def symbols(self, answers: NDArray[np.int64]) -> NDArray[Any]:
+        """Return symbols in the dtype of the wire."""
+        return answers.astype({1: "u1", 2: "<u2", 4: "<u4"}[self.answer.width])
+
+
+def index_of(values: Sequence[str], labels: Sequence[str], *, field: str = "value") -> NDArray[np.int64]:
+    """Return the position of each value among the labels; ParameterError names the first stranger."""
+    position = {label: i for i, label in enumerate(labels)}
+    try:
+        return np.array([position[value] for value in values], dtype=np.int64)
+    except KeyError as stranger:
+        some = ", ".join(labels[:5]) + (", ..." if len(labels) > 5 else "")
+        raise ParameterError(
+            field, stranger.args[0], f"must be one of the survey's {len(labels)} values ({some})"
+        ) from None

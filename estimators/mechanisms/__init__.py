@@ -1,0 +1,24 @@
+"""Every mechanism by the word that survey files use."""
+
+from __future__ import annotations
+
+import importlib
+
+from estimators.mechanism import Mechanism
+
+_MODULES = {
+    "grr": "grr:GRR",
+}
+
+
+def names() -> tuple[str, ...]:
+    """Return the words that survey files may use."""
+    return tuple(_MODULES)
+
+
+def mechanism_class(name: str) -> type[Mechanism]:
+    """Return the class behind a word; KeyError for an unknown one. Loaded on demand, so a device imports only its own."""
+    module, attribute = _MODULES[name].split(":")
+    found = getattr(importlib.import_module(f"estimators.mechanisms.{module}"), attribute)
+    assert issubclass(found, Mechanism)
+    return found
