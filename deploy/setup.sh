@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# The steps behind `make setup` and `make demo`. Each step is idempotent, says in one line what it does, and keeps the
+# full output of its tool in .cache/logs/ (shown when the step fails). The Makefile decides which steps are needed.
+#
+#   deploy/setup.sh python runtime|test    .venv with the pinned packages, the project itself editable
+#   deploy/setup.sh debian PACKAGE...      missing Debian packages, without starting their services
+#   deploy/setup.sh kafka                  Apache Kafka's jars into .cache/kafka/libs
+#
+# Exit status 3: the step cannot be done on this machine (no Java, no Maven, no apt, not root); the reason was printed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly CANNOT=3
+readonly LOGS=.cache/logs
+mkdir -p "$LOGS"
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+# quietly LOG COMMAND...: the tool's talk goes to the log; its last lines are shown if it fails.
+quietly() {
+    local log="$LOGS/$1.log"
+    shift
+    if ! "$@" >>"$log" 2>&1; then
+        say "failed: $*; the end of $log:"
+        tail -n 25 "$log" >&2
+        return 1
+    fi
+}
+
+install_python() {
+    local extra="$1" target="."
+    [ "$extra" = test ] && target=".[test]"
+    : >"$LOGS/python.log"
+    if [ ! -x .venv/bin/python ]; then
+        say "python: creating .venv"
+        quietly python python3 -m venv .venv
+    fi
+    say "python: installing the $extra packages of constraints.txt into .venv"
+    # The pip that comes with a new venv is as old as the interpreter and does not know --build-constraint.
+    quietly python .venv/bin/python -m pip install --quiet --constraint constraints.txt pip
+    quietly python .venv/bin/python -m pip install --quiet --constraint constraints.txt \
+        --build-constraint constraints.txt --editable "$target"
+}
+
+is_installed() {
+    [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+install_debian() {
+    local missing=() package
+    if ! command -v apt-get >/dev/null; then
+        say "debian: no apt-get here; install by hand: $*"
+        return $CANNOT
+    fi
+    for package in "$@"; do
+        is_installed "$package" || missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    if [ "$(id -u)" -ne 0 ]; then
+        say "debian: not root; run as root: apt-get install --no-install-recommends ${missing[*]}"
+        return $CANNOT
+    fi
+    say "debian: installing ${missing[*]} (services stay off)"
+    : >"$LOGS/debian.log"
+    # Debian starts a daemon as soon as its package is configured, unless this file says no. One that is already there
+    # is the administrator's word and is left alone.
+    local policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        # shellcheck disable=SC2064 # the path is meant to be expanded now
+        trap "rm -f '$policy'" EXIT
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod +x "$policy"
+    fi
+    export DEBIAN_FRONTEND=noninteractive
+    local apt=(apt-get --quiet --yes --option DPkg::Lock::Timeout=300)
+    quietly debian "${apt[@]}" update
+    quietly debian "${apt[@]}" install --no-install-recommends "${missing[@]}"
+}
+
+resolve_kafka() {
+    local libs=.cache/kafka/libs tool
+    for tool in java mvn; do
+        if ! command -v "$tool" >/dev/null; then
+            say "kafka: no $tool here, so no Apache Kafka; \`thaw demo\` will use the embedded broker"
+            return $CANNOT
+        fi
+    done
+    say "kafka: resolving Apache Kafka's jars with Maven into $libs"
+    : >"$LOGS/kafka.log"
+    # Into a new folder first: a broken download or an older version must not leave a mixed set of jars behind.
+    rm -rf "$libs.new"
+    quietly kafka mvn --quiet --batch-mode --file deploy/kafka/pom.xml dependency:copy-dependencies \
+        "-DoutputDirectory=$PWD/$libs.new"
+    rm -rf "$libs"
+    mv "$libs.new" "$libs"
+}
+
+case "${1:-}" in
+    python)
+        case "${2:-}" in
+            runtime | test) install_python "$2" ;;
+            *)
+                say "expected: python runtime|test; got: ${2:-nothing}"
+                exit 2
+                ;;
+        esac
+        ;;
+    debian) shift && install_debian "$@" ;;
+    kafka) resolve_kafka ;;
+    *)
+        say "expected python, debian or kafka; got: ${1:-nothing}"
+        exit 2
+        ;;
+esac
