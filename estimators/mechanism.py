@@ -134,6 +134,23 @@ class Mechanism(ABC):
     def truth(self, values: Sequence[Any]) -> NDArray[np.float64]:
         """Return the true quantity that `estimate` estimates, for a simulated fleet with these values."""
 
+    def truth_parts(self, values: Sequence[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return numerators and denominators of `truth` that add over parts of a fleet."""
+        weights = np.full(len(self.labels), float(len(values)))
+        return (self.truth(values) * weights if len(values) else np.zeros(len(self.labels))), weights
+
+    @property
+    def simulated_values(self) -> int:
+        """Number of different true values that a simulated fleet picks from."""
+        return len(self.labels)
+
+    def simulate(self, picks: NDArray[np.int64], words: NDArray[np.uint64]) -> Sequence[Any]:  # noqa: ARG002
+        """Turn picked value indices into true values as `encode` wants them, for simulated fleets only.
+
+        words are spare uniform words, one per device, for mechanisms whose values have more to them than an index.
+        """
+        return np.array(self.labels, dtype=object)[picks]  # type: ignore[return-value]  # an array serves as a sequence
+
     def valid(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
         """Tell which answers (shape (n,) or (n, width)) a correct device could have sent; never raises."""
         if self.answer.kind == "index":

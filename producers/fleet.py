@@ -1,0 +1,180 @@
+"""Simulated fleets: 10^5 to 10^7 devices as arrays, each a function of (seed, survey, window, index).
+
+A block of devices in one window is drawn at once from a counter-based generator keyed by exactly those numbers: who
+takes part, with which value, at what moment, with which token and which chain of answers. What the network does
+(delays, duplicates) is drawn the same way. So a killed fleet that starts again sends the same bytes, and the truth is
+known without being sent.
+
+Nothing here is used by a real device, and nothing that counts or estimates imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.mechanism import Mechanism
+from estimators.randomness import SeededBits
+from producers.scenarios import Scenario, pick
+from producers.survey import Survey
+
+BLOCK = 65_536
+"""Devices drawn at once. Smaller costs Python overhead per block; larger costs memory per window and process."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One simulated fleet: a survey, how many devices, how they behave."""
+
+    survey: Survey
+    devices: int
+    scenario: Scenario
+    seed: int
+    base_shares: NDArray[np.float64]
+    first_window_ms: int
+    days: Sequence[NDArray[np.int64]] | None = None
+    """Recorded values to replay, one array per window, instead of drawing them from shares."""
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks the fleet is cut into."""
+        return -(-self.devices // BLOCK)
+
+    def block_size(self, block: int) -> int:
+        """Devices in one block; the last one may be smaller."""
+        return min(BLOCK, self.devices - block * BLOCK)
+
+    def window_number(self, window_ms: int) -> int:
+        """Windows since the epoch."""
+        return window_ms // self.survey.windows.step_ms
+
+
+class BlockWindow:
+    """What one block of devices does in one window: values, tokens, chains, and when each report leaves.
+
+    due_ms, device and rung are the events in the order in which they leave. acked is the highest rung of each device
+    that the broker has acknowledged, -1 for none.
+    """
+
+    def __init__(self, plan: Plan, window_ms: int, block: int) -> None:
+        survey, scenario = plan.survey, plan.scenario
+        self.plan, self.window_ms, self.block = plan, window_ms, block
+        size = plan.block_size(block)
+        labels = (survey.id, window_ms, block)
+        behaviour = SeededBits(plan.seed, *labels, "behaviour")
+        present = np.flatnonzero(_uniform(behaviour.words(size)) < scenario.presence)
+        phases = _uniform(behaviour.words(size))[present]
+        value_words = behaviour.words(size)[present]
+        self.values = self._true_values(value_words, phases, present)
+        self.size = len(self.values)
+        present, phases = present[: self.size], phases[: self.size]
+        tokens = SeededBits(plan.seed, *labels, "tokens").words(2 * size).view(np.uint8).reshape(size, 16)
+        self.tokens = np.ascontiguousarray(tokens[present])
+        inputs = survey.mechanism.encode(self.values, SeededBits(plan.seed, *labels, "encode"))
+        drawn = survey.mechanism.draw(inputs, SeededBits(plan.seed, *labels, "chain"))
+        self.answers, self.groups = drawn.answers, drawn.groups
+        self.acked = np.full(self.size, -1, dtype=np.int8)
+        self._schedule(present, phases, SeededBits(plan.seed, *labels, "network"))
+        self.sent = 0
+
+    def _true_values(
+        self, words: NDArray[np.uint64], phases: NDArray[np.float64], present: NDArray[np.intp]
+    ) -> Sequence[Any]:
+        plan = self.plan
+        number = plan.window_number(self.window_ms)
+        if plan.days is not None:
+            day = plan.days[number % len(plan.days)]
+            first = self.block * BLOCK
+            chosen = day[present[present < max(len(day) - first, 0)] + first]
+        else:
+            first_number = plan.window_number(plan.first_window_ms)
+            chosen = pick(plan.scenario.shares(plan.base_shares, number, first_number, phases), words)
+        return plan.survey.mechanism.simulate(chosen, words)
+
+    def _schedule(self, present: NDArray[np.intp], phases: NDArray[np.float64], network: SeededBits) -> None:
+        """Lay out all events. Rung 0 leaves when the value is taken, later ones after the window, whatever the value."""
+        survey, scenario = self.plan.survey, self.plan.scenario
+        rungs, size = survey.mechanism.rungs, self.size
+        settings = SeededBits(self.plan.seed, survey.id, "settings", self.block).words(
+            2 * self.plan.block_size(self.block)
+        )
+        stops = _uniform(settings[::2][present]) < scenario.stop_early
+        top = np.where(stops, settings[1::2][present] % np.uint64(rungs), np.uint64(rungs - 1)).astype(np.int64)
+        due = np.empty((rungs, size), dtype=np.int64)
+        due[0] = self.window_ms + (phases * survey.windows.size_ms).astype(np.int64)
+        jitter = (_uniform(network.words(size)) * survey.jitter_ms).astype(np.int64)
+        for rung in range(1, rungs):
+            due[rung] = survey.windows.end(self.window_ms) + survey.opens_ms[rung] + jitter
+        device = np.broadcast_to(np.arange(size), (rungs, size))
+        rung_of = np.broadcast_to(np.arange(rungs)[:, None], (rungs, size))
+        leaves = rung_of <= top[None, :]
+        flat_due, flat_device, flat_rung = due[leaves], device[leaves], rung_of[leaves]
+        flat_due = flat_due + _exponential_ms(network.words(len(flat_due)), scenario.delay_ms)
+        if scenario.duplicate:
+            again = np.flatnonzero(_uniform(network.words(len(flat_due))) < scenario.duplicate)
+            later = flat_due[again] + 1 + _exponential_ms(network.words(len(again)), max(scenario.delay_ms, 200))
+            flat_due = np.concatenate([flat_due, later])
+            flat_device = np.concatenate([flat_device, flat_device[again]])
+            flat_rung = np.concatenate([flat_rung, flat_rung[again]])
+        order = np.argsort(flat_due, kind="stable")
+        self.due_ms = flat_due[order]
+        self.device = flat_device[order].astype(np.int32)
+        self.rung = flat_rung[order].astype(np.uint8)
+
+    @property
+    def last_due_ms(self) -> int:
+        """When the last report of this block leaves."""
+        return int(self.due_ms[-1]) if len(self.due_ms) else self.window_ms
+
+    @property
+    def done(self) -> bool:
+        """Tell whether every event has been handed out."""
+        return self.sent == len(self.due_ms)
+
+    def take(self, until_ms: int) -> slice:
+        """Hand out the events due up to until_ms that were not handed out yet."""
+        end = int(np.searchsorted(self.due_ms, until_ms, side="right"))
+        part = slice(self.sent, max(end, self.sent))
+        self.sent = part.stop
+        return part
+
+    def acknowledge(self, part: slice) -> None:
+        """Note that the broker has these events."""
+        np.maximum.at(self.acked, self.device[part], self.rung[part].astype(np.int8))
+
+    def report_columns(
+        self, part: slice
+    ) -> tuple[NDArray[np.uint8], NDArray[Any], NDArray[np.uint8], NDArray[np.uint16]]:
+        """Return tokens, answers, rungs and groups of these events."""
+        device, rung = self.device[part], self.rung[part]
+        return self.tokens[device], self.answers[rung, device], rung, self.groups[device]
+
+    def truth(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return numerators and denominators of the true quantities over the devices delivered so far."""
+        mechanism: Mechanism = self.plan.survey.mechanism
+        delivered = np.flatnonzero(self.acked >= 0)
+        if len(delivered) == self.size:
+            return mechanism.truth_parts(self.values)
+        if isinstance(self.values, np.ndarray):
+            return mechanism.truth_parts(self.values[delivered])
+        return mechanism.truth_parts([self.values[i] for i in delivered])
+
+
+def windows_between(survey: Survey, start_ms: int, end_ms: int) -> Iterator[int]:
+    """Yield the starts of the windows that begin in [start_ms, end_ms)."""
+    step = survey.windows.step_ms
+    yield from range(-(-start_ms // step) * step, end_ms, step)
+
+
+def _uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+    return (words >> np.uint64(11)) * 2.0**-53
+
+
+def _exponential_ms(words: NDArray[np.uint64], mean_ms: int) -> NDArray[np.int64]:
+    if mean_ms == 0:
+        return np.zeros(len(words), dtype=np.int64)
+    return np.asarray(-mean_ms * np.log1p(-_uniform(words)), dtype=np.int64)
