@@ -1,0 +1,117 @@
+"""Intervals at one look: per value, for all values at once, and exact ones for counts.
+
+Bounds that may be looked at all the time are in always_valid.py.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+Floats = NDArray[np.float64]
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
+
+
+def check_alpha(alpha: float) -> None:
+    """Refuse an error rate outside (0, 1)."""
+    if not 0.0 < alpha < 1.0:
+        raise ValueError(f"alpha must be in (0, 1), the share of intervals that may miss; got {alpha!r}; try 0.05")
+
+
+def two_sided_z(alpha: float) -> float:
+    """Return z with Pr(|N(0,1)| > z) = alpha.
+
+    >>> round(two_sided_z(0.05), 4)
+    1.96
+    """
+    check_alpha(alpha)
+    return float(-special.ndtri(alpha / 2))
+
+
+def one_sided_z(alpha: float) -> float:
+    """Return z with Pr(N(0,1) > z) = alpha."""
+    check_alpha(alpha)
+    return float(-special.ndtri(alpha))
+
+
+def bonferroni_z(alpha: float, values: int) -> float:
+    """Return the one-sided quantile Phi^-1(1 - alpha / values) of Murakami & Kawamoto's significance threshold."""
+    return one_sided_z(alpha / values)
+
+
+def sidak_z(alpha: float, values: int) -> float:
+    """Return z such that |N(0,1)| <= z holds for `values` of them at once with probability at least 1 - alpha.
+
+    Sidak's inequality holds for any correlation, so this is never worse than Bonferroni's two-sided quantile.
+    """
+    check_alpha(alpha)
+    # 1 - (1 - alpha)^(1/values) without cancellation
+    return two_sided_z(-math.expm1(math.log1p(-alpha) / values))
+
+
+def simultaneous_z(alpha: float, values: int, covariance: Floats | None = None) -> float:
+    """Return the smallest known z such that value +- z sd covers all values at once with probability 1 - alpha.
+
+    Shares add up to one, so their errors add up to zero. With the covariance at hand the maximum of the correlated
+    normal is solved exactly for two and three values; beyond that it is within one percent of Sidak's quantile, which
+    is used instead.
+    """
+    sidak = sidak_z(alpha, values)
+    if covariance is None or values > 3:
+        return sidak
+    sd = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    live = sd > 0
+    if int(live.sum()) < 2:
+        return two_sided_z(alpha)
+    correlation = covariance[np.ix_(live, live)] / np.outer(sd[live], sd[live])
+    rank = int(np.sum(np.linalg.eigvalsh(correlation) > 1e-9))
+    if rank == 1:
+        return two_sided_z(alpha)
+    if len(correlation) == 3 and rank == 2:
+        return min(sidak, _three_z(alpha, correlation))
+    return sidak
+
+
+def clopper_pearson(successes: int, trials: int, alpha: float) -> tuple[float, float]:
+    """Return exact one-sided bounds of a probability, each wrong with probability at most alpha.
+
+    For a two-sided interval at level 1 - alpha ask for alpha / 2. Without trials: (0, 1).
+
+    >>> [round(bound, 4) for bound in clopper_pearson(0, 10, 0.025)]
+    [0.0, 0.3085]
+    """
+    check_alpha(alpha)
+    if not 0 <= successes <= trials:
+        raise ValueError(f"successes must be between 0 and trials; got {successes} of {trials}")
+    lower = float(special.betaincinv(successes, trials - successes + 1, alpha)) if successes > 0 else 0.0
+    upper = float(special.betaincinv(successes + 1, trials - successes, 1 - alpha)) if successes < trials else 1.0
+    return lower, upper
+
+
+def _three_z(alpha: float, correlation: Floats) -> float:
+    """Solve Pr(max |Z_i| <= z) = 1 - alpha for three normals of which two determine the third, by bisection."""
+    # Z_3 = a Z_1 + b Z_2 and Z_2 = r Z_1 + s E with E independent of Z_1: one integral over Z_1, the rest is a normal
+    # interval in E.
+    r = float(np.clip(correlation[0, 1], -1.0, 1.0))
+    if abs(r) > 1.0 - 1e-9:
+        correlation = correlation[np.ix_([0, 2, 1], [0, 2, 1])]
+        r = float(np.clip(correlation[0, 1], -1.0, 1.0))
+    a, b = np.linalg.solve(np.array([[1.0, r], [r, 1.0]]), correlation[2, :2])
+    s = math.sqrt(1.0 - r * r)
+    lower, upper = two_sided_z(alpha), sidak_z(alpha, 3)
+    for _ in range(40):
+        z = (lower + upper) / 2
+        first = z * _NODES
+        low, high = (-z - r * first) / s, (z - r * first) / s
+        tilt, scale = (a + b * r) * first, b * s
+        if abs(scale) > 1e-12:
+            ends = np.sort(np.stack([(-z - tilt) / scale, (z - tilt) / scale]), axis=0)
+            low, high = np.maximum(low, ends[0]), np.minimum(high, ends[1])
+        inside = np.maximum(special.ndtr(high) - special.ndtr(low), 0.0)
+        covered = float(np.sum(_WEIGHTS * z * np.exp(-0.5 * first**2) * inside) / math.sqrt(2 * math.pi))
+        lower, upper = (z, upper) if covered < 1.0 - alpha else (lower, z)
+    return upper
