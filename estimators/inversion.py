@@ -49,7 +49,7 @@ class Rungs:
             )
         told = np.array([channel.keep > 0 for channel in channels])
         used = np.flatnonzero(told & (users > 0))
-        chosen = [channels[g] for g in used]
+        chosen = [channels[int(g)] for g in used]
         size = channels[0].size
         sigma = np.array([channel.retention for channel in chosen])
         base = np.zeros((len(chosen), size))
@@ -67,7 +67,7 @@ class Rungs:
     @property
     def size(self) -> int:
         """Number of values."""
-        return self.base.shape[1]
+        return int(self.base.shape[1])
 
     @property
     def total(self) -> float:

@@ -90,9 +90,10 @@ def _dual_newton(rungs: Rungs) -> Maximum:
     total = rungs.total
     # mu lies in (0, n]; at mu = n the shares add up to at most one. Their sum is convex and falls in mu, so Newton's
     # step from any side lands left of the root, and from there it climbs to it without overshooting.
-    mu, stopped, step_count = total, "iterations", 0
+    mu, stopped, steps = total, "iterations", 0
     shares = np.zeros(rungs.size)
-    for step_count in range(1, _OUTER_STEPS + 1):
+    while steps < _OUTER_STEPS:
+        steps += 1
         shares = _shares_at(mu, rungs.counts, floor)
         excess = float(shares.sum()) - 1.0
         fall = _fall(shares, rungs.counts, floor)
@@ -105,7 +106,7 @@ def _dual_newton(rungs: Rungs) -> Maximum:
     if stopped != "converged" and abs(float(shares.sum()) - 1.0) < 1e-12:
         stopped = "converged"
     shares = shares / shares.sum()
-    return Maximum(shares, log_likelihood(rungs, shares), stopped, step_count)
+    return Maximum(shares, log_likelihood(rungs, shares), stopped, steps)
 
 
 def _shares_at(mu: float, counts: Floats, floor: Floats) -> Floats:

@@ -173,7 +173,7 @@ def fleet_variance(rungs: Rungs, inverse_information: Floats, shares: Floats) ->
         squares = shares * weight**2 * (1.0 - 2.0 * scale) + scale**2 * np.sum(shares * weight**2)
         means = weight * shares - scale * np.sum(weight * shares)
         between += (squares - means**2) / users
-    return np.maximum(variance - (shares * (1.0 - shares) - between) / (total - 1.0), 0.0)
+    return np.asarray(np.maximum(variance - (shares * (1.0 - shares) - between) / (total - 1.0), 0.0))
 
 
 def pearson(rungs: Rungs, shares: Floats) -> tuple[float, int]:
@@ -302,6 +302,9 @@ def _pooled_parts(rungs: Rungs, fit: Gls, population: Population) -> tuple[Float
 def _mle_parts(rungs: Rungs, maximum: Maximum, population: Population) -> tuple[Floats, Floats, Floats | None]:
     """Return the maximum with the inverse information among its positive shares; NaN variance for the others."""
     support = maximum.shares > 0
+    if support.sum() == 1 < rungs.size:
+        # All mass in one corner of the simplex: the curvature there says nothing about the error.
+        return maximum.shares, np.full(rungs.size, np.nan), None
     inner = Rungs(rungs.sigma, rungs.base[:, support], rungs.counts[:, support], rungs.users, 0)
     _, inverse = gls_step(inner, maximum.shares[support])
     variance = np.full(rungs.size, np.nan)
