@@ -1,7 +1,66 @@
-"""Adapters for reference vectors; see the package docstring."""
+"""k-randomization: flip probabilities, exact ratios and failure chances (Zhilyaev & Zeber)."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from estimators import crowd
 from tests.vectors import Adapter
 
-FUNCTIONS: dict[str, Adapter] = {}
+
+# The inputs of the vectors carry the letters of the paper.
+def krand_q(N: int, lam: float, k: int) -> dict[str, Any]:  # noqa: N803
+    q = crowd.flip_probability(N, lam, copies=k)
+    return {
+        "q": q,
+        "sigma_T": crowd.total_deviation(N, q, copies=k),
+        "sigma_S": crowd.count_deviation(N, q, copies=k),
+        "true_ldp_single": crowd.local_epsilon(q),
+        "true_ldp_k_linked": crowd.local_epsilon(q, copies=k),
+    }
+
+
+def krand_q_vec(N: int, lam: float, L: int, k: int) -> dict[str, Any]:  # noqa: N803
+    q = crowd.flip_probability(N, lam, copies=k, bits=L)
+    return {
+        "q": q,
+        "true_ldp_single": crowd.local_epsilon(q, bits=L),
+        "true_ldp_k_linked": crowd.local_epsilon(q, bits=L, copies=k),
+    }
+
+
+def krand_inv_ratio(N: int, q: float, k: int, s: int) -> dict[str, Any]:  # noqa: N803
+    return {
+        "inv_R": crowd.inverse_ratio(s, N, q, copies=k),
+        "binomial_upper_bound": crowd.inverse_ratio_bound(s, N, q, copies=k),
+    }
+
+
+def krand_delta(N: int, q: float, k: int, lam: float) -> dict[str, Any]:  # noqa: N803
+    found = crowd.first_record_delta(N, q, lam, copies=k)
+    return {
+        "delta_Dm_over_D": found.zeros_over_one,
+        "delta_D_over_Dm": found.one_over_zeros,
+        "prob_R_gt_lam_given_Dm": crowd.chance_of_excess(N, q, lam, copies=k),
+        "coverage_3sigma_Dm": crowd.coverage_of_three_sigmas(N, q, copies=k),
+    }
+
+
+def krand_estimate(S: int, N: int, q: float, k: int) -> dict[str, Any]:  # noqa: N803
+    found = crowd.estimate_total(S, N, q, copies=k)
+    return {"T_hat": found.records, "var": found.variance}
+
+
+def krand_var_x(N: int, q: float, L: int) -> dict[str, Any]:  # noqa: N803
+    mean, variance = crowd.weight_moments(N, q, bits=L)
+    return {"mean": mean, "var": variance}
+
+
+FUNCTIONS: dict[str, Adapter] = {
+    "krand_q": krand_q,
+    "krand_q_vec": krand_q_vec,
+    "krand_inv_ratio": krand_inv_ratio,
+    "krand_delta": krand_delta,
+    "krand_estimate": krand_estimate,
+    "krand_var_X": krand_var_x,
+}
