@@ -24,7 +24,7 @@ Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 MAX_EPSILON = 40.0
-"""Beyond this a 2**64 grid cannot tell the lie from 'never': such a channel would claim privacy that it does not have."""
+"""Beyond this a 2**64 grid cannot tell a lie from 'never': such a channel would claim privacy that it does not have."""
 
 
 class ChannelError(ValueError):
@@ -160,7 +160,7 @@ class RetentionChannel(Channel):
     base: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.size:
+        if self.size < 1:
             raise ChannelError(f"a channel needs at least one value; got {self.size}")
         if not 0 <= self.pool <= self.size:
             raise ChannelError(f"the pool must hold 0 to {self.size} values; got {self.pool}")
@@ -257,7 +257,7 @@ class RetentionChannel(Channel):
         return RetentionChannel(self.size, self.pool, keep // common, base // common)
 
     def sample(self, values: Indices, bits: Bits) -> Indices:
-        """Draw one answer per value with one word each: below `keep` the value stays, above it the word names the lie."""
+        """Draw one answer per value with one word each: below `keep` the value stays, above it the word says the lie."""
         if self.denominator > GRID:
             raise ChannelError("this channel is a product; draw from the top channel and its kernels instead")
         if self.base == 0:

@@ -160,9 +160,14 @@ class Mechanism(ABC):
             return np.ones(len(answers), dtype=np.bool_)
         return np.asarray(answers[:, -1] >> (8 - spare) == 0)
 
+    @property
+    def symbol_dtype(self) -> str:
+        """The dtype of one symbol on the wire."""
+        return {1: "u1", 2: "<u2", 4: "<u4"}[self.answer.width]
+
     def symbols(self, answers: NDArray[np.int64]) -> NDArray[Any]:
         """Return symbols in the dtype of the wire."""
-        return answers.astype({1: "u1", 2: "<u2", 4: "<u4"}[self.answer.width])
+        return answers.astype(self.symbol_dtype)
 
 
 def index_of(values: Sequence[str], labels: Sequence[str], *, field: str = "value") -> NDArray[np.int64]:

@@ -60,7 +60,7 @@ class GRR(Mechanism):
 
     def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
         """Draw the chains of all devices from the top."""
-        answers = self.symbols(self.chain.draw(inputs, bits))
+        answers = self.chain.draw(inputs, bits, dtype=self.symbol_dtype)
         return Drawn(answers, np.zeros(len(inputs), dtype=np.uint16))
 
     def estimate(
