@@ -1,0 +1,127 @@
+"""Logs on stderr: human on a terminal, one JSON object per line otherwise; repeated lines are held back."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from typing import Literal, TextIO
+
+import msgspec
+
+from streams.clock import Clock, system_clock
+
+Format = Literal["auto", "human", "json"]
+
+# aiokafka writes thousands of lines a minute while a broker is away. Shorter: the disk fills with them. Longer: an
+# operator who has just attached to the log does not see that the broker is still away.
+QUIET_SECONDS = 10.0
+CHATTY = ("aiokafka", "kafka", "faust", "mode")
+"""Loggers of libraries whose lines may repeat without end."""
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per record: time in milliseconds, level, logger, message, and a traceback if there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line: dict[str, object] = {
+            "time_ms": int(record.created * 1_000),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line).decode()
+
+
+class RateLimit(logging.Filter):
+    """Let one line per logger, level and template pass in `seconds`, and say how many were held back."""
+
+    def __init__(self, seconds: float = QUIET_SECONDS, *, clock: Clock = system_clock) -> None:
+        super().__init__()
+        self._interval_ms = round(seconds * 1_000)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen: dict[tuple[str, int, str], tuple[int, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether the record passes."""
+        # Templates of strangers may carry numbers in themselves; the first 40 characters tell them apart well enough.
+        key = (record.name, record.levelno, str(record.msg)[:40])
+        now_ms = self._clock()
+        with self._lock:
+            since_ms, held = self._seen.get(key, (None, 0))
+            if since_ms is not None and 0 <= now_ms - since_ms < self._interval_ms:
+                self._seen[key] = (since_ms, held + 1)
+                return False
+            if len(self._seen) > 1_000:
+                self._seen.clear()
+            self._seen[key] = (now_ms, 0)
+        if held:
+            record.msg, record.args = f"{record.getMessage()} (and {held} more like it)", ()
+        return True
+
+
+class StateLog:
+    """Says once that something went away, now and then that it still is, and once that it is back.
+
+    >>> import io
+    >>> stream = io.StringIO()
+    >>> logger = logging.Logger("doctest"); logger.addHandler(logging.StreamHandler(stream))
+    >>> redis = StateLog(logger, "Redis")
+    >>> redis.down("refused"); redis.down("refused"); redis.up(); redis.up()
+    >>> print(stream.getvalue().strip())
+    Redis is away: refused; waiting, nothing is lost
+    Redis is back
+    """
+
+    def __init__(
+        self, logger: logging.Logger, what: str, *, clock: Clock = system_clock, repeat_seconds: float = 30.0
+    ) -> None:
+        self._logger, self._what = logger, what
+        self._clock = clock
+        self._repeat_ms = round(repeat_seconds * 1_000)
+        self._down_ms: int | None = None
+        self._said_ms = 0
+
+    @property
+    def is_up(self) -> bool:
+        """Tell whether the last word was `up`."""
+        return self._down_ms is None
+
+    def down(self, why: object) -> None:
+        """Note that it is away."""
+        now_ms = self._clock()
+        if self._down_ms is None:
+            self._down_ms = self._said_ms = now_ms
+            self._logger.warning("%s is away: %s; waiting, nothing is lost", self._what, why)
+        elif now_ms - self._said_ms >= self._repeat_ms:
+            self._said_ms = now_ms
+            self._logger.warning("%s is still away after %d s: %s", self._what, (now_ms - self._down_ms) // 1_000, why)
+
+    def up(self) -> None:
+        """Note that it answers."""
+        if self._down_ms is not None:
+            self._down_ms = None
+            self._logger.warning("%s is back", self._what)
+
+
+def configure(level: str = "info", format: Format = "auto", *, stream: TextIO | None = None) -> None:  # noqa: A002
+    """Send all logs of this process to stderr, and rate-limit the libraries that repeat themselves."""
+    target = stream or sys.stderr
+    handler = logging.StreamHandler(target)
+    if format == "json" or (format == "auto" and not target.isatty()):
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
+    limit = RateLimit()
+    handler.addFilter(lambda record: not record.name.startswith(CHATTY) or limit.filter(record))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name in CHATTY:
+        # Their infos tell of every step of every rebalance; `debug` shows them.
+        quiet = logging.WARNING if level.lower() != "debug" else logging.INFO
+        logging.getLogger(name).setLevel(max(quiet, root.level))

@@ -1,0 +1,276 @@
+"""Settings: variables `THAW_*`, overruled by flags. One table gives variables, flags, `thaw config` and the docs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit, urlunsplit
+
+import click
+
+from streams.folders import deploy_folder
+
+Security = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+LogFormat = Literal["auto", "human", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+MASK = "********"
+LOCAL_VARIABLES = frozenset({"THAW_KAFKA_LIBS"})
+"""Variables of the parts that are started on this machine; not settings of a deployed system."""
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"0", "false", "no", "off", ""}
+
+
+class SettingsError(ValueError):
+    """A setting cannot be right; the message names the variable, what came and what to do."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What the table says about a setting beside its type and default."""
+
+    help: str
+    secret: bool = False
+    low: int | None = None
+    high: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All settings of a process. Field `kafka` is the variable `THAW_KAFKA` and the flag `--kafka`, and so on."""
+
+    kafka: Annotated[str, About("Kafka brokers to start from, host:port, separated by commas.")] = "127.0.0.1:9092"
+    kafka_security: Annotated[Security, About("How to talk to Kafka.")] = "PLAINTEXT"
+    kafka_ca: Annotated[str, About("File with the certificates that sign the brokers'; the system's if empty.")] = ""
+    kafka_cert: Annotated[str, About("File with this client's certificate, for brokers that ask for one.")] = ""
+    kafka_key: Annotated[str, About("File with the key of this client's certificate.")] = ""
+    kafka_sasl: Annotated[SaslMechanism, About("SASL mechanism, if the security is one of SASL_*.")] = "SCRAM-SHA-512"
+    kafka_user: Annotated[str, About("SASL user name.")] = ""
+    kafka_password: Annotated[str, About("SASL password.", secret=True)] = ""
+    redis: Annotated[str, About("Redis to keep the counts in; rediss:// for TLS.")] = "redis://127.0.0.1:6379/0"
+    redis_ca: Annotated[str, About("File with the certificates that sign Redis'; the system's if empty.")] = ""
+    surveys: Annotated[str, About("Folder of survey files (TOML); the example surveys if empty.")] = ""
+    prefix: Annotated[str, About("Put before the names of all topics and keys, so that several systems can share.")] = (
+        ""
+    )
+    group: Annotated[str, About("Consumer group of the workers.")] = "thaw-workers"
+    instance: Annotated[
+        str, About("Name of this worker in its group, the same after a restart; host name and metrics port if empty.")
+    ] = ""
+    partitions: Annotated[
+        int, About("Partitions of the reports topic; producers and workers must agree.", low=1, high=4096)
+    ] = 8
+    replication: Annotated[int, About("Copies that the brokers keep of every topic.", low=1, high=32)] = 1
+    strict: Annotated[bool, About("Refuse to work with a Redis that can evict keys or forget on a restart.")] = False
+    cache_mib: Annotated[
+        int, About("Memory that a worker may spend on tables of tokens, in MiB.", low=1, high=1 << 20)
+    ] = 512
+    tick_ms: Annotated[
+        int, About("Time between two looks for windows to estimate anew, in ms.", low=10, high=600_000)
+    ] = 1_000
+    patience_seconds: Annotated[
+        int, About("How long a worker keeps trying while Redis is away before it leaves with 75.", low=1, high=86_400)
+    ] = 300
+    bind: Annotated[str, About("Address that the HTTP servers listen on; loopback unless you mean it.")] = "127.0.0.1"
+    exporter_port: Annotated[int, About("Port of the exporter; 0 takes a free one.", low=0, high=65_535)] = 9730
+    worker_port: Annotated[int, About("Port of a worker's own metrics; 0 takes a free one.", low=0, high=65_535)] = 9731
+    value_limit: Annotated[
+        int, About("Values of a survey that get series in /metrics, the most frequent first.", low=1, high=10_000)
+    ] = 100
+    log_level: Annotated[LogLevel, About("Least important log line to show.")] = "info"
+    log_format: Annotated[LogFormat, About("auto: human on a terminal, JSON otherwise.")] = "auto"
+
+    def __post_init__(self) -> None:
+        for row in TABLE:
+            _check(row, getattr(self, row.name))
+
+    def topic(self, name: str) -> str:
+        """Return the full name of a topic."""
+        return f"{self.prefix}{name}"
+
+    @property
+    def reports_topic(self) -> str:
+        """Where devices send to."""
+        return self.topic("thaw.reports.v1")
+
+    @property
+    def estimates_topic(self) -> str:
+        """Where every new estimate is published."""
+        return self.topic("thaw.estimates.v1")
+
+    @property
+    def dead_letters_topic(self) -> str:
+        """Where reports go that cannot be right."""
+        return self.topic("thaw.reports.dlq.v1")
+
+    @property
+    def surveys_folder(self) -> Path:
+        """The folder of survey files."""
+        return Path(self.surveys) if self.surveys else deploy_folder("surveys")
+
+    @property
+    def instance_id(self) -> str:
+        """Name of this worker in its group, unique on this machine and the same after a restart.
+
+        Two workers on one machine cannot serve one port, so the port tells them apart; with a free port the process
+        id has to.
+        """
+        if self.instance:
+            return self.instance
+        return f"{socket.gethostname()}-{self.worker_port or f'pid{os.getpid()}'}"
+
+    def kafka_options(self) -> dict[str, Any]:
+        """Return the connection as kafka-python's clients want it."""
+        options: dict[str, Any] = {
+            "bootstrap_servers": [server.strip() for server in self.kafka.split(",")],
+            "security_protocol": self.kafka_security,
+        }
+        if self.kafka_security.endswith("SSL"):
+            options["ssl_cafile"] = self.kafka_ca or None
+            options["ssl_certfile"] = self.kafka_cert or None
+            options["ssl_keyfile"] = self.kafka_key or None
+        if self.kafka_security.startswith("SASL"):
+            options["sasl_mechanism"] = self.kafka_sasl
+            options["sasl_plain_username"] = self.kafka_user
+            options["sasl_plain_password"] = self.kafka_password
+        return options
+
+    def public(self) -> dict[str, Any]:
+        """Return all settings by variable, secrets masked."""
+        return {row.variable: _masked(row, getattr(self, row.name)) for row in TABLE}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table of settings."""
+
+    name: str
+    kind: type
+    default: Any
+    about: About
+    choices: tuple[str, ...]
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return f"THAW_{self.name.upper()}"
+
+    @property
+    def flag(self) -> str:
+        """The command line flag."""
+        return "--" + self.name.replace("_", "-")
+
+
+def _rows() -> Iterator[Row]:
+    hints = get_type_hints(Settings, include_extras=True)
+    for member in dataclasses.fields(Settings):
+        plain, about = get_args(hints[member.name])
+        choices = get_args(plain) if get_origin(plain) is Literal else ()
+        yield Row(member.name, type(member.default), member.default, about, choices)
+
+
+TABLE: tuple[Row, ...] = tuple(_rows())
+
+
+def _check(row: Row, value: Any) -> None:
+    if row.choices and value not in row.choices:
+        raise SettingsError(f"{row.variable} must be one of {', '.join(row.choices)}; got {value!r}")
+    if row.about.low is not None and row.about.high is not None and not row.about.low <= value <= row.about.high:
+        raise SettingsError(f"{row.variable} must be in {row.about.low} to {row.about.high}; got {value}")
+    if row.name == "kafka":
+        for server in value.split(","):
+            host, colon, port = server.strip().rpartition(":")
+            if not (host and colon and port.isdigit()):
+                raise SettingsError(
+                    f"{row.variable} must list brokers as host:port, separated by commas; got {value!r}"
+                )
+    if row.name == "redis" and not value.startswith(("redis://", "rediss://", "unix://")):
+        raise SettingsError(
+            f"{row.variable} must be a URL such as redis://127.0.0.1:6379/0; got {_masked(row, value)!r}"
+        )
+
+
+def _masked(row: Row, value: Any) -> Any:
+    if row.about.secret and value:
+        return MASK
+    if row.name == "redis":
+        parts = urlsplit(value)
+        if parts.password:
+            place = f"{parts.username or ''}:{MASK}@{parts.netloc.rpartition('@')[2]}"
+            return urlunsplit((parts.scheme, place, parts.path, parts.query, parts.fragment))
+    return value
+
+
+def _parse(row: Row, text: str) -> Any:
+    if row.kind is bool:
+        word = text.strip().lower()
+        if word not in _TRUE | _FALSE:
+            raise SettingsError(f"{row.variable} must be 1 or 0; got {text!r}")
+        return word in _TRUE
+    if row.kind is int:
+        try:
+            return int(text)
+        except ValueError:
+            raise SettingsError(f"{row.variable} must be a whole number; got {text!r}") from None
+    return text
+
+
+def load_settings(flags: Mapping[str, Any] | None = None, *, environment: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings: flags (None means not given) before environment before defaults."""
+    source = os.environ if environment is None else environment
+    values: dict[str, Any] = {row.name: _parse(row, source[row.variable]) for row in TABLE if row.variable in source}
+    values.update({name: value for name, value in (flags or {}).items() if value is not None})
+    return Settings(**values)
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def settings_options(*names: str) -> Callable[[Command], Command]:
+    """Give a click command the flags of these settings, each with its variable and default in the help text."""
+    rows = {row.name: row for row in TABLE}
+
+    def decorate(command: Command) -> Command:
+        for name in reversed(names):
+            row = rows[name]
+            kind: Any = click.Choice(row.choices) if row.choices else row.kind
+            form = f"{row.flag}/--no-{row.flag[2:]}" if row.kind is bool else row.flag
+            text = f"{row.about.help} [env: {row.variable}; default: {_shown(row)}]"
+            command = click.option(form, row.name, type=None if row.kind is bool else kind, default=None, help=text)(
+                command
+            )
+        return command
+
+    return decorate
+
+
+def _shown(row: Row) -> str:
+    if row.kind is bool:
+        return "1" if row.default else "0"
+    return str(row.default) if row.default != "" else "empty"
+
+
+def documentation() -> str:
+    """Return the table as Markdown, for docs/settings.md."""
+    lines = ["| variable | flag | default | meaning |", "|---|---|---|---|"]
+    for row in TABLE:
+        text = row.about.help + (
+            f" One of {', '.join(f'`{choice}`' for choice in row.choices)}." if row.choices else ""
+        )
+        if row.about.secret:
+            text += " Secret: never printed."
+        lines.append(f"| `{row.variable}` | `{row.flag}` | `{_shown(row)}` | {text} |")
+    return "\n".join(lines)
+
+
+def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]:
+    """Return variables that look like ours but are not: most often misspelt ones."""
+    known = {row.variable for row in TABLE} | LOCAL_VARIABLES
+    source = os.environ if environment is None else environment
+    return sorted(name for name in source if name.startswith("THAW_") and name not in known)
