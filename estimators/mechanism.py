@@ -61,7 +61,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What may be said to a person whose data it is: one sentence, the attacker it holds against, and whether it is LDP."""
+    """What may be said to a person whose data it is: one sentence, the attacker it holds against, whether it is LDP."""
 
     sentence: str
     threat_model: str
@@ -90,6 +90,8 @@ class Mechanism(ABC):
     """The levels asked for."""
     answer: Answer
     groups: int = 1
+    copies: int = 1
+    """Independent answers that one device sends for one value, each under its own token (k-randomization)."""
 
     @classmethod
     @abstractmethod
