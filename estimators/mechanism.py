@@ -82,6 +82,12 @@ class Mechanism(ABC):
     """The paper, with section or algorithm."""
     corrections: ClassVar[tuple[str, ...]] = ()
     """Where the implementation departs from the printed paper, one sentence each."""
+    ladders: ClassVar[str] = "Any increasing ladder."
+    """When a sharper answer may follow, in one sentence."""
+    parameters: ClassVar[Mapping[str, str]] = {}
+    """What a survey may set beside values and ladder: name -> meaning and default."""
+    estimators: ClassVar[tuple[str, ...]] = ("pooled", "stratified", "mle")
+    """The methods that `estimate` offers."""
     guarantee: Guarantee
 
     labels: tuple[str, ...]
