@@ -95,7 +95,7 @@ def inverse_ratio(ones: int, records: int, flip: float, *, copies: int = 1) -> f
 
 
 def inverse_ratio_bound(ones: int, records: int, flip: float, *, copies: int = 1) -> float:
-    """Return the paper's upper bound on `inverse_ratio` (Eq. 1.12). It bounds from above only: it cannot prove safety."""
+    """Return the paper's bound on `inverse_ratio` (Eq. 1.12); it is an upper one, so it cannot prove safety."""
     odds, share = (1 - flip) / flip, ones / (copies * records)
     return float(((1 - share) / odds + share * odds) ** copies)
 
@@ -158,7 +158,7 @@ def vector_delta(records: int, flip: float, ratio: float, *, bits: int, cells: i
 
     set_bits = np.arange(bits + 1)
     chance = binom.pmf(set_bits, bits, flip)
-    weight = ((1 - flip) / flip) ** (2.0 * set_bits - bits)
+    weight = np.exp((2.0 * set_bits - bits) * math.log((1 - flip) / flip))
     # From records * ratio on, a sum betrays nobody in the one direction and is a complement in the other: what lies
     # beyond can be dropped, however heavy the tail of the weights is.
     step = records * ratio / cells

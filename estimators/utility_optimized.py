@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -174,7 +173,7 @@ def personal_matrix(combined: Floats, sensitive: int, tags: int, backgrounds: Se
 
 @dataclass(frozen=True)
 class PersonalErrorBound:
-    """Theorem 1: error of the shares, and what it is bounded by; `printed` lacks the absolute value and can be wrong."""
+    """Theorem 1: error of the shares, and its bound; `printed` lacks the absolute value and can be wrong."""
 
     error: float
     bound: float
@@ -198,6 +197,3 @@ def personal_error_bound(
         bound=first + abs(float(r_hat[-1])) * second,
         printed=first + float(r_hat[-1]) * second,
     )
-
-
-Family = Literal["urr", "urap"]
