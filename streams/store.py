@@ -4,18 +4,44 @@ Per (survey, window, shard) a store keeps a *log* of accepted reports (the truth
 new at every change, and the *tally* after exactly that log. Per (shard, topic, partition) it keeps the *offset* below
 which everything for that shard is in the store. A writer names the stamp it folded on; if the store has another one,
 nothing changes and the writer reloads and folds again. So a zombie, a replay or a second writer cannot corrupt a shard.
+`docs/store.md` has the layout and the promises.
+
+StoreError
+├── StoreUnavailableError    the outcome is unknown; reload before folding again
+└── StoreCorruptError        what was read cannot have been written by this version
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from estimators.tally import Tally
+from producers.survey import Survey
 
-NO_STAMP = b""
+if TYPE_CHECKING:
+    from streams.table import AnyTable
+
+NO_STAMP: Final = b""
 """The stamp of a shard that was never written."""
+
+STAMP_BYTES: Final = 16
+
+DAY_MS: Final = 86_400_000
+
+GRACE_MS: Final = DAY_MS
+"""How much longer than its retention a window is kept. Shorter: a worker that lags loses what came in time; longer:
+every user and window costs memory for longer."""
+
+KEEP_MS: Final = 30 * DAY_MS
+"""Life of keys that belong to no window (offsets, totals, marks), counted from their last change. Shorter: a topic that
+rests for a while is read again from its start; longer: names of surveys that are gone stay behind."""
+
+UNKNOWN_SURVEY: Final = "unknown"
+"""In place of a survey id in counters: what was rejected before its survey was known. Real ids end in `-` and 8 digits."""
+
+MAX_RUNGS: Final = 255
 
 
 class Key(NamedTuple):
@@ -28,46 +54,86 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """What a store must know of a survey: packed record size, answer kind and size, rungs and groups of the tally."""
+    """What folding and storing must know of a survey: its answers, the tally's dimensions, shards and life of a window.
 
-    kind: str
+    kind, size and width are those of `estimators.mechanism.Answer`. life_ms counts from the start of a window to the
+    moment at which all its keys go.
+    """
+
+    kind: Literal["index", "bits"]
     size: int
     width: int
     rungs: int
     groups: int
+    shards: int = 64
+    life_ms: int = 7 * DAY_MS
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rungs <= MAX_RUNGS:
+            raise ValueError(f"a ladder has 1 to {MAX_RUNGS} rungs; got {self.rungs}; shorten it")
+
+    @classmethod
+    def of(cls, survey: Survey) -> Shape:
+        """Return the shape of a survey."""
+        answer = survey.mechanism.answer
+        return cls(
+            kind=answer.kind,
+            size=answer.size,
+            width=answer.width,
+            rungs=survey.mechanism.rungs,
+            groups=survey.mechanism.groups,
+            shards=survey.shards,
+            life_ms=survey.windows.size_ms + survey.retention_ms + GRACE_MS,
+        )
 
     @property
     def record_bytes(self) -> int:
-        """13 bytes of token, rung, answer, group if any, rounded up to a multiple of 8."""
+        """Bytes of a packed record: 13 of the token, rung + 1, answer, group if any, zeros up to a multiple of 8."""
         raw = 13 + 1 + self.width + (2 if self.groups > 1 else 0)
         return raw + -raw % 8
+
+    @property
+    def numbers(self) -> int:
+        """Length of the flat tally: users [rung, group], then counts [rung, group, cell]."""
+        return self.rungs * self.groups * (1 + self.size)
+
+    def expires_ms(self, window_ms: int) -> int:
+        """Return when all keys of a window go: window end, retention and a day."""
+        return window_ms + self.life_ms
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A log as it stands: its stamp and its packed records, oldest first."""
+    """A log as it stands: its stamp, its packed records oldest first, how many chunks they lie in, and the table of it."""
 
     stamp: bytes
     records: bytes
+    chunks: int
+    table: AnyTable
 
 
 @dataclass(frozen=True)
 class Change:
-    """What one batch does to one log, valid only on top of `stamp`."""
+    """What one batch does to one log, valid only on top of `stamp`.
+
+    With no records it only checks the stamp (the batch held duplicates alone) and adds to the counters.
+    """
 
     key: Key
     stamp: bytes
     records: bytes
     """Packed accepted records to append, or the whole live log if `rewrite`."""
-    accepted: int
     rewrite: bool
-    tally: Tally
-    """The tally after the change (the store may write it whole or as `cells`)."""
-    cells: Mapping[int, int]
-    """Changed positions of the flat tally (users first, then counts) and their new values."""
-    expires_ms: int
+    log_records: int
+    """Records in the log after the change."""
+    accepted: int
+    patches: Sequence[tuple[int, bytes]]
+    """Byte positions in `Tally.to_bytes()` and what stands there after the change; the first is the whole if new."""
+    tally_bytes: int
+    """Length of the stored tally."""
+    shape: Shape
     counters: Mapping[str, int] = field(default_factory=dict)
-    """duplicate, stale, conflict: may be repeated by a crash."""
+    """duplicate, stale, conflict: what the batch held beside the accepted records."""
 
 
 @dataclass(frozen=True)
@@ -80,34 +146,45 @@ class ShardBatch:
     last_offset: int
     """The offset this writer stored last; a lower one in the store means that the store went back in time."""
     next_offset: int
+    """Everything below it is in the store if all changes match; a stored offset is never lowered."""
     changes: Sequence[Change]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a ShardBatch: all applied if there are no conflicts."""
+    """What became of a ShardBatch: all applied if there are no conflicts; nothing applied if the store went back."""
 
     went_back: bool
     conflicts: frozenset[Key]
+    stamps: Mapping[Key, bytes]
+    """The stamps of the logs now, for the changes that were applied."""
 
 
 class Dirty(NamedTuple):
-    """A window whose stored estimate may be old, and the mark's score (changes with every new mark)."""
+    """A window whose stored estimate may be old, and the mark's score: microseconds, higher with every new mark."""
 
     survey_id: str
     window_ms: int
     score: float
 
 
-class StoreUnavailable(Exception):
+class StoreError(Exception):
+    """Something is wrong with the store."""
+
+
+class StoreUnavailableError(StoreError):
     """The outcome of a call is unknown (connection lost, time-out): reload before folding again."""
 
 
+class StoreCorruptError(StoreError):
+    """A log or tally cannot have been written by this version; the message says which and what to do."""
+
+
 class Store(Protocol):
-    """What the worker, the recomputation and the exporter need. Any call may raise StoreUnavailable."""
+    """What the worker, the recomputation and the exporter need. Any call may raise StoreUnavailableError."""
 
     def load(self, keys: Sequence[Key], shape: Shape) -> dict[Key, Loaded]:
-        """Return the logs of these keys; where head or tally disagree with the log, the log wins and they are rewritten."""
+        """Return the logs of these keys; where head or tally disagree with the log, the log wins, they are rewritten."""
         ...
 
     def offsets(self, topic: str, partition: int, shards: Iterable[int]) -> dict[int, int]:
@@ -119,7 +196,7 @@ class Store(Protocol):
         ...
 
     def count(self, survey_id: str, window_ms: int | None, counters: Mapping[str, int], expires_ms: int) -> None:
-        """Add to counters that may be repeated by a crash (rejected:REASON, expired, ...)."""
+        """Add to counters that may be repeated by a crash (rejected:REASON, expired): of the survey, and of the window."""
         ...
 
     def mark_dirty(self, windows: Iterable[tuple[str, int]]) -> None:
@@ -159,7 +236,10 @@ class Store(Protocol):
         ...
 
     def counters(self, survey_id: str, window_ms: int | None = None) -> dict[str, int]:
-        """Return applied (exact), duplicate, stale, conflict, expired, rejected:REASON; of all windows if None."""
+        """Return applied, duplicate, stale, conflict, expired, rejected:REASON of a window, or of all ever if None.
+
+        The first four are counted in the atomic step: no crash repeats them. They stand at 0 for a survey never seen.
+        """
         ...
 
     def durability_warnings(self) -> list[str]:
