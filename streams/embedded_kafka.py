@@ -1,12 +1,12 @@
 """A Kafka broker for machines without Java: librdkafka's mock cluster from the confluent-kafka wheel.
 
 It speaks the real protocol over TCP and keeps everything in memory: 5 MiB per partition, older data is dropped
-silently; no CreateTopics; rebalances with more than one member are unreliable. Good for a demo with one worker that keeps up;
-`docs/development.md` says what else it cannot do.
+silently; no CreateTopics; rebalances with more than one member are unreliable. Good for a demo with one worker that
+keeps up; `docs/development.md` says what else it cannot do.
 
 `python -m streams.embedded_kafka [NAME:PARTITIONS...]` runs one in the foreground. The protocol with whoever started
-it, on stdin and stdout, one line each way: first `listening HOST:PORT`; then for each `create NAME PARTITIONS` either `ok`
-or `error REASON`. It ends with its stdin.
+it, on stdin and stdout, one line each way: first `listening HOST:PORT`; then for each `create NAME PARTITIONS` either
+`ok` or `error REASON`. It ends with its stdin.
 """
 
 import ctypes

@@ -1,0 +1,34 @@
+"""Waiting for a condition: polling with a deadline, never sleeping and hoping."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+def until(
+    condition: Callable[[], Result | None], deadline_seconds: float, what: str, *, poll_seconds: float = 0.02
+) -> Result:
+    """Call `condition` until it returns something true, and return that.
+
+    Deadlines are generous: they are only ever used up by a test that fails.
+
+    Args:
+        condition: looked at again and again, and once more after the deadline.
+        deadline_seconds: how long to wait.
+        what: what is waited for, for the message.
+        poll_seconds: pause between two looks.
+
+    Raises:
+        AssertionError: it did not happen; the message carries what `condition` returned last.
+    """
+    limit = time.monotonic() + deadline_seconds
+    while True:
+        late = time.monotonic() >= limit
+        result = condition()
+        if result:
+            return result
+        if late:
+            raise AssertionError(f"expected {what} within {deadline_seconds:g} s; the last look gave {result!r}")
+        time.sleep(poll_seconds)
