@@ -22,7 +22,7 @@ follow from the survey, so a frame cannot contradict it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,11 @@ HEADER_BYTES = 40
 TOKEN_BYTES = 16
 MAX_REPORTS = 65_536
 MAX_MESSAGE_BYTES = 1 << 20
+PACK_BYTES = MAX_MESSAGE_BYTES - 4096
+"""What senders fill: a broker with default settings counts its own headers towards a limit of about 1 MiB."""
+
+SCHEMA_HEADER = ("schema", b"thaw.frame.v1")
+"""The only header of a record: it says how to read it and nothing about who sent it."""
 
 _HEADER = struct.Struct("<3sBI8sqqHI2x")
 assert _HEADER.size == HEADER_BYTES
@@ -62,6 +67,14 @@ class Layout:
         """Return the length of a frame of `count` reports."""
         size = HEADER_BYTES + _padded(TOKEN_BYTES * count) + _padded(self.width * count) + _padded(count)
         return size + (_padded(2 * count) if self.grouped else 0)
+
+    def fitting(self, limit_bytes: int = PACK_BYTES) -> int:
+        """Return how many reports fit into a frame of at most limit_bytes, 0 if not even one does."""
+        each = TOKEN_BYTES + self.width + 1 + (2 if self.grouped else 0)
+        count = min(max(limit_bytes - HEADER_BYTES, 0) // each, MAX_REPORTS)
+        while count and self.frame_bytes(count) > limit_bytes:
+            count -= 1
+        return count
 
 
 @dataclass(frozen=True)
@@ -117,6 +130,25 @@ def encode(digest: bytes, window_ms: int, sent_ms: int, shard: int, reports: Rep
         raw = column.tobytes()
         parts += [raw, bytes(-len(raw) % 8)]
     return b"".join(parts)
+
+
+def pack_messages(frames: Iterable[bytes], limit_bytes: int = PACK_BYTES) -> list[bytes]:
+    """Put frames of one partition back to back into messages of at most limit_bytes, in order.
+
+    A frame longer than the limit becomes a message of its own.
+    """
+    messages: list[bytes] = []
+    waiting: list[bytes] = []
+    size = 0
+    for frame in frames:
+        if waiting and size + len(frame) > limit_bytes:
+            messages.append(b"".join(waiting))
+            waiting, size = [], 0
+        waiting.append(frame)
+        size += len(frame)
+    if waiting:
+        messages.append(b"".join(waiting))
+    return messages
 
 
 def headers(message: bytes | memoryview) -> Iterator[Header | FrameError]:
