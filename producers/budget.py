@@ -1,0 +1,63 @@
+"""What answers cost and who may still pay: exact integer accounts of privacy.
+
+Costs are whole *units* of 10^-12 epsilon, rounded up, so that sums over a lifetime are exact and never too small.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+UNITS_PER_EPSILON = 10**12
+
+UNBOUNDED = -1
+"""Stands for the cost of an answer for which nothing local can be promised; such answers are counted, not added."""
+
+
+class BudgetError(RuntimeError):
+    """A release would cost more than is left, or than the person allows. Nothing was released."""
+
+
+def cost_units(epsilon: float) -> int:
+    """Return what a delivered epsilon costs, rounded up; UNBOUNDED for infinity.
+
+    >>> cost_units(0.5), cost_units(1e-13), cost_units(float("inf"))
+    (500000000000, 1, -1)
+    """
+    if math.isinf(epsilon):
+        return UNBOUNDED
+    return math.ceil(Fraction(epsilon) * UNITS_PER_EPSILON)
+
+
+def limit_units(epsilon: float) -> int | None:
+    """Return how much a budget allows, rounded down; None if it is unlimited."""
+    return None if math.isinf(epsilon) else math.floor(Fraction(epsilon) * UNITS_PER_EPSILON)
+
+
+def as_epsilon(units: int) -> float:
+    """Return units as an epsilon, for people to read."""
+    return units / UNITS_PER_EPSILON
+
+
+@dataclass(frozen=True)
+class Odometer:
+    """What a device has spent in its life, over all surveys: units, and answers without a finite cost."""
+
+    spent_units: int
+    unbounded: int
+
+    @property
+    def epsilon(self) -> float:
+        """Finite spending so far."""
+        return as_epsilon(self.spent_units)
+
+    def affords(self, increment: int, lifetime_epsilon: float) -> bool:
+        """Tell whether a survey with this lifetime may spend `increment` more units on this device."""
+        limit = limit_units(lifetime_epsilon)
+        return limit is None or (increment != UNBOUNDED and self.spent_units + increment <= limit)
+
+    def left(self, lifetime_epsilon: float) -> float:
+        """Return the epsilon that a survey with this lifetime may still spend."""
+        limit = limit_units(lifetime_epsilon)
+        return math.inf if limit is None else max(0.0, as_epsilon(limit - self.spent_units))
