@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from estimators.estimates import Population
 from estimators.exact import GRID, exp_decimal, log_ratio_up, scaled_ceil, scaled_floor
+from estimators.moments import RetentionOdds, dense_covariance, retention_covariance, retention_variances
 from estimators.randomness import Bits, below
 
 Indices = NDArray[np.int64]
@@ -29,6 +31,15 @@ MAX_EPSILON = 40.0
 
 class ChannelError(ValueError):
     """A channel cannot be built from these numbers; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class UtilityOptimized:
+    """Answers in `protected` cost at most epsilon; every other one gives away a value that is not sensitive."""
+
+    sensitive: frozenset[int]
+    protected: frozenset[int]
+    epsilon: float
 
 
 class Channel(ABC):
@@ -72,6 +83,42 @@ class Channel(ABC):
         """The channel as floats, shape (inputs, outputs)."""
         denominator = self.denominator
         return np.array([[entry / denominator for entry in self.row(x)] for x in range(self.inputs)], dtype=np.float64)
+
+    @cached_property
+    def inverse(self) -> Floats:
+        """The matrix that takes answer shares to unbiased value shares (row vectors), shape (outputs, inputs).
+
+        The pseudo-inverse where there are more answers than values. Refused where the answers do not determine the
+        shares.
+        """
+        if np.linalg.matrix_rank(self.matrix) < self.inputs:
+            raise ChannelError("the answers of this channel do not determine the shares of the values; raise epsilon")
+        square = self.inputs == self.outputs
+        return np.asarray(np.linalg.inv(self.matrix) if square else np.linalg.pinv(self.matrix))
+
+    def unbias(self, counts: ArrayLike, users: int) -> Floats:
+        """Return unbiased shares of the values from the counts of the answers; they sum to 1 and may leave [0, 1]."""
+        return np.asarray(np.asarray(counts, dtype=np.float64) / users @ self.inverse)
+
+    def covariance(self, shares: ArrayLike, users: int, *, population: Population = "fleet") -> Floats:
+        """Return the covariance of `unbias` for `users` people with these true shares, shape (inputs, inputs)."""
+        return dense_covariance(self.matrix, self.inverse, shares, users, population=population)
+
+    def variances(self, shares: ArrayLike, users: int, *, population: Population = "fleet") -> Floats:
+        """Return the diagonal of `covariance`."""
+        return np.asarray(np.diagonal(self.covariance(shares, users, population=population)))
+
+    def utility_optimized(self, sensitive: Collection[int]) -> UtilityOptimized:
+        """Return the guarantee of Murakami & Kawamoto for these sensitive values, with the largest protected set.
+
+        An answer outside the protected set may come from one value only, which must not be sensitive.
+        """
+        columns = list(zip(*(self.row(value) for value in range(self.inputs)), strict=True))
+        sources = [[x for x, entry in enumerate(column) if entry] for column in columns]
+        revealing = {y for y, xs in enumerate(sources) if len(xs) == 1 and xs[0] not in sensitive and self.inputs > 1}
+        protected = tuple(y for y in range(self.outputs) if y not in revealing)
+        worst = [log_ratio_up(max(columns[y]), min(columns[y])) for y in protected if max(columns[y]) > 0]
+        return UtilityOptimized(frozenset(sensitive), frozenset(protected), max(worst, default=0.0))
 
     def then(self, kernel: Channel) -> Channel:
         """Return the exact product: this channel followed by `kernel`."""
@@ -133,7 +180,7 @@ class DenseChannel(Channel):
         first = np.array([next(i for i, entry in enumerate(row) if entry) for row in self.rows], dtype=np.int64)
         words = below(self.denominator, len(values), bits)
         answers = (words[:, None] > last_words[values]).sum(axis=1).astype(np.int64)
-        return np.maximum(answers, first[values])
+        return np.asarray(np.maximum(answers, first[values]), dtype=np.int64)
 
     def canonical(self) -> dict[str, Any]:
         """Return the integer rows."""
@@ -247,6 +294,37 @@ class RetentionChannel(Channel):
         """Pr(the value is kept) = truth - lie."""
         return self.keep / self.denominator
 
+    def unbias(self, counts: ArrayLike, users: int) -> Floats:
+        """Return unbiased shares in O(size): take away what the pool adds, divide by the retention."""
+        self._check_informative()
+        shares = np.asarray(counts, dtype=np.float64) / users
+        shares[: self.pool] -= self.lie
+        return np.asarray(shares / self.retention)
+
+    def covariance(self, shares: ArrayLike, users: int, *, population: Population = "fleet") -> Floats:
+        """Return the covariance of `unbias`, in closed form."""
+        self._check_informative()
+        return retention_covariance(shares, users, self.odds, population=population)
+
+    def variances(self, shares: ArrayLike, users: int, *, population: Population = "fleet") -> Floats:
+        """Return the diagonal of `covariance` in O(size)."""
+        self._check_informative()
+        return retention_variances(shares, users, self.odds, population=population)
+
+    @cached_property
+    def odds(self) -> RetentionOdds:
+        """Pr(y | y), 1 - Pr(y | y) and Pr(y | x) for every answer y, as floats without cancellation."""
+        inside = np.arange(self.size) < self.pool
+        whole = self.denominator
+        lie = np.where(inside, self.base / whole, 0.0)
+        truth = np.where(inside, (self.keep + self.base) / whole, self.keep / whole)
+        other = np.where(inside, (self.pool - 1) * self.base / whole, self.pool * self.base / whole)
+        return RetentionOdds(truth, other, lie, self.retention)
+
+    def _check_informative(self) -> None:
+        if self.keep == 0 and self.size > 1:
+            raise ChannelError("a channel with epsilon 0 tells nothing; leave its answers out")
+
     def then(self, kernel: Channel) -> Channel:
         """Return the exact product; it stays in the family when the kernel has the same pool."""
         if not isinstance(kernel, RetentionChannel) or (kernel.size, kernel.pool) != (self.size, self.pool):
@@ -257,7 +335,7 @@ class RetentionChannel(Channel):
         return RetentionChannel(self.size, self.pool, keep // common, base // common)
 
     def sample(self, values: Indices, bits: Bits) -> Indices:
-        """Draw one answer per value with one word each: below `keep` the value stays, above it the word says the lie."""
+        """Draw one answer per value with one word each: below `keep` the value stays, above it the word is a lie."""
         if self.denominator > GRID:
             raise ChannelError("this channel is a product; draw from the top channel and its kernels instead")
         if self.base == 0:

@@ -22,8 +22,10 @@ class GRR(Mechanism):
     name = "grr"
     source = "Pan, Eq. 5 and 50 (generalised randomized response, gradual release)"
     corrections = (
-        "Chains are drawn from the highest level down; the joint law is that of Algorithm 1, and rounding the "
-        "probabilities to integers cannot raise the cost of any prefix.",
+        (
+            "Chains are drawn from the highest level down; the joint law is that of Algorithm 1, and rounding the "
+            "probabilities to integers cannot raise the cost of any prefix."
+        ),
     )
     guarantee = Guarantee(
         "All answers of one window together reveal no more than its sharpest one: any two values explain them equally "

@@ -1,0 +1,144 @@
+"""Means and covariances of linear estimates, for any channel and in closed form for retention channels.
+
+Both population models of the estimates: `fleet` is the spread around the true shares of the people who answered,
+`sampling` adds that they are a random sample of a larger population.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from estimators.estimates import Population
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class RetentionOdds:
+    """Float view of a retention channel: per answer y Pr(y | y), its complement, Pr(y | x != y); and the retention.
+
+    The complement is carried because 1 - truth loses all digits at high levels.
+    """
+
+    truth: Floats
+    other: Floats
+    lie: Floats
+    retention: float
+
+    @classmethod
+    def grr(cls, epsilon: float, size: int) -> RetentionOdds:
+        """Return the odds of generalised randomized response at a real level, [0, inf], stable at both ends."""
+        one = np.ones(size)
+        return cls(
+            one * truth_probability(epsilon, size),
+            one * (size - 1) * lie_probability(epsilon, size),
+            one * lie_probability(epsilon, size),
+            retention(epsilon, size),
+        )
+
+
+def retention(epsilon: float, size: int) -> float:
+    """Return (e^eps - 1) / (e^eps + m - 1) without overflow or cancellation."""
+    return -math.expm1(-epsilon) / (1.0 + (size - 1) * math.exp(-epsilon))
+
+
+def truth_probability(epsilon: float, size: int) -> float:
+    """Return e^eps / (e^eps + m - 1)."""
+    return 1.0 / (1.0 + (size - 1) * math.exp(-epsilon))
+
+
+def lie_probability(epsilon: float, size: int) -> float:
+    """Return 1 / (e^eps + m - 1)."""
+    return math.exp(-epsilon) / (1.0 + (size - 1) * math.exp(-epsilon))
+
+
+def grr_estimate(counts: ArrayLike, epsilon: float) -> Floats | None:
+    """Return unbiased shares from the counts of generalised randomized response (Pan, Eq. 7); None: no information."""
+    tallied = np.asarray(counts, dtype=np.float64)
+    users, size = tallied.sum(), len(tallied)
+    if users == 0 or (epsilon == 0 and size > 1):
+        return None
+    if size == 1:
+        return np.ones(1)
+    return np.asarray((tallied / users - lie_probability(epsilon, size)) / retention(epsilon, size))
+
+
+def clip_and_renormalize(shares: ArrayLike) -> Floats:
+    """Return max(shares, 0) scaled to sum 1: a view for drawing, biased."""
+    positive = np.maximum(np.asarray(shares, dtype=np.float64), 0.0)
+    return np.asarray(positive / positive.sum())
+
+
+def binary_estimate(count: int, users: int, epsilon: float) -> float | None:
+    """Return the unbiased share of ones from binary randomized response (Pan, Eq. 6); None: no information."""
+    if users == 0 or epsilon == 0:
+        return None
+    return (count / users - lie_probability(epsilon, 2)) / retention(epsilon, 2)
+
+
+def binary_variance(epsilon: float, users: int) -> float:
+    """Return the variance of `binary_estimate` for a fixed fleet, e^eps / (N (e^eps - 1)^2) (Pan, Eq. 67, mended)."""
+    if users == 0 or epsilon == 0:
+        return math.inf
+    return math.exp(-epsilon) / (users * math.expm1(-epsilon) ** 2)
+
+
+def mean_estimate(count: int, users: int, epsilon: float, low: float, high: float) -> float | None:
+    """Return the unbiased mean of numbers in [low, high] rounded to an end and randomized (Pan, Eq. 70, corrected)."""
+    share = binary_estimate(count, users, epsilon)
+    return None if share is None else low + (high - low) * share
+
+
+def rounding_variance(values: ArrayLike, low: float, high: float) -> float:
+    """Return the variance of the mean that stochastic rounding adds: a floor that no level of epsilon removes."""
+    numbers = np.asarray(values, dtype=np.float64)
+    return float(((numbers - low) * (high - numbers)).sum() / len(numbers) ** 2)
+
+
+def mean_variance(values: ArrayLike, epsilon: float, low: float, high: float) -> float:
+    """Return the variance of `mean_estimate` for these numbers."""
+    users = len(np.asarray(values))
+    return (high - low) ** 2 * binary_variance(epsilon, users) + rounding_variance(values, low, high)
+
+
+def retention_variances(shares: ArrayLike, users: int, odds: RetentionOdds, *, population: Population) -> Floats:
+    """Return the variance of every share estimated from a retention channel, in O(m) (Pan, appendix G)."""
+    pi = np.asarray(shares, dtype=np.float64)
+    scale = users * odds.retention**2
+    fixed = (pi * odds.truth * odds.other + (1 - pi) * odds.lie * (1 - odds.lie)) / scale
+    return np.asarray(fixed if population == "fleet" else fixed + pi * (1 - pi) / users)
+
+
+def retention_covariance(shares: ArrayLike, users: int, odds: RetentionOdds, *, population: Population) -> Floats:
+    """Return the covariance of the shares estimated from a retention channel, in closed form (Pan, appendix G)."""
+    pi = np.asarray(shares, dtype=np.float64)
+    mine = np.outer(pi * odds.truth, odds.lie)
+    neither = (1 - pi[:, None] - pi[None, :]) * np.outer(odds.lie, odds.lie)
+    covariance = -(mine + mine.T + neither) / (users * odds.retention**2)
+    if population == "sampling":
+        covariance -= np.outer(pi, pi) / users
+    np.fill_diagonal(covariance, retention_variances(pi, users, odds, population=population))
+    return np.asarray(covariance)
+
+
+def grr_covariance(shares: ArrayLike, users: int, epsilon: float, *, population: Population) -> Floats:
+    """Return the covariance of `grr_estimate` at a real level."""
+    odds = RetentionOdds.grr(epsilon, len(np.asarray(shares)))
+    return retention_covariance(shares, users, odds, population=population)
+
+
+def dense_covariance(
+    matrix: Floats, inverse: Floats, shares: ArrayLike, users: int, *, population: Population
+) -> Floats:
+    """Return the covariance of the linear estimate of any channel, (1/n) inverse^T S inverse.
+
+    S is the covariance of one answer: averaged over the fixed values for `fleet`, of the mixture for `sampling`.
+    """
+    pi = np.asarray(shares, dtype=np.float64)
+    answers = pi @ matrix
+    spread = matrix.T @ (pi[:, None] * matrix) if population == "fleet" else np.outer(answers, answers)
+    return np.asarray(inverse.T @ (np.diag(answers) - spread) @ inverse / users)
