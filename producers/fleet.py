@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.mechanism import Mechanism
 from estimators.randomness import SeededBits
 from producers.scenarios import Scenario, pick
 from producers.survey import Survey
@@ -53,6 +52,15 @@ class Plan:
         return window_ms // self.survey.windows.step_ms
 
 
+class Columns(NamedTuple):
+    """Reports side by side: tokens (n, 16), answers (n,) or (n, width), rungs (n,), groups (n,)."""
+
+    tokens: NDArray[np.uint8]
+    answers: NDArray[Any]
+    rungs: NDArray[np.uint8]
+    groups: NDArray[np.uint16]
+
+
 class BlockWindow:
     """What one block of devices does in one window: values, tokens, chains, and when each report leaves.
 
@@ -80,6 +88,9 @@ class BlockWindow:
         self.acked = np.full(self.size, -1, dtype=np.int8)
         self._schedule(present, phases, SeededBits(plan.seed, *labels, "network"))
         self.sent = 0
+        self._counted = np.zeros(self.size, dtype=np.bool_)
+        self._numerators = np.zeros(len(survey.mechanism.labels))
+        self._denominators = np.zeros(len(survey.mechanism.labels))
 
     def _true_values(
         self, words: NDArray[np.uint64], phases: NDArray[np.float64], present: NDArray[np.intp]
@@ -96,7 +107,7 @@ class BlockWindow:
         return plan.survey.mechanism.simulate(chosen, words)
 
     def _schedule(self, present: NDArray[np.intp], phases: NDArray[np.float64], network: SeededBits) -> None:
-        """Lay out all events. Rung 0 leaves when the value is taken, later ones after the window, whatever the value."""
+        """Lay out all events: rung 0 leaves as the value is taken, later ones after the window, whatever the value."""
         survey, scenario = self.plan.survey, self.plan.scenario
         rungs, size = survey.mechanism.rungs, self.size
         settings = SeededBits(self.plan.seed, survey.id, "settings", self.block).words(
@@ -146,22 +157,24 @@ class BlockWindow:
         """Note that the broker has these events."""
         np.maximum.at(self.acked, self.device[part], self.rung[part].astype(np.int8))
 
-    def report_columns(
-        self, part: slice
-    ) -> tuple[NDArray[np.uint8], NDArray[Any], NDArray[np.uint8], NDArray[np.uint16]]:
-        """Return tokens, answers, rungs and groups of these events."""
+    def columns(self, part: slice) -> Columns:
+        """Return the reports of these events."""
         device, rung = self.device[part], self.rung[part]
-        return self.tokens[device], self.answers[rung, device], rung, self.groups[device]
+        return Columns(self.tokens[device], self.answers[rung, device], rung, self.groups[device])
 
     def truth(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return numerators and denominators of the true quantities over the devices delivered so far."""
-        mechanism: Mechanism = self.plan.survey.mechanism
-        delivered = np.flatnonzero(self.acked >= 0)
-        if len(delivered) == self.size:
-            return mechanism.truth_parts(self.values)
-        if isinstance(self.values, np.ndarray):
-            return mechanism.truth_parts(self.values[delivered])
-        return mechanism.truth_parts([self.values[i] for i in delivered])
+        """Return numerators and denominators of the true quantities over the devices delivered so far.
+
+        Both add over devices, so each device is looked at once, when its first report is acknowledged.
+        """
+        fresh = np.flatnonzero((self.acked >= 0) & ~self._counted)
+        if len(fresh):
+            self._counted[fresh] = True
+            values = [self.values[i] for i in fresh.tolist()]
+            numerators, denominators = self.plan.survey.mechanism.truth_parts(values)
+            self._numerators += numerators
+            self._denominators += denominators
+        return self._numerators, self._denominators
 
 
 def windows_between(survey: Survey, start_ms: int, end_ms: int) -> Iterator[int]:
@@ -171,7 +184,7 @@ def windows_between(survey: Survey, start_ms: int, end_ms: int) -> Iterator[int]
 
 
 def _uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
-    return (words >> np.uint64(11)) * 2.0**-53
+    return np.asarray((words >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
 
 
 def _exponential_ms(words: NDArray[np.uint64], mean_ms: int) -> NDArray[np.int64]:

@@ -42,7 +42,7 @@ class Scenario:
     jump_share: float = 0.5
 
     def shares(self, base: Floats, window_number: int, first_window: int, phases: Floats) -> Floats:
-        """Return the shares of the values: one row for all devices, or one per device if they differ inside a window."""
+        """Return the shares of the values: one row for all devices, or one each if they differ inside a window."""
         values = len(base)
         angles = 2 * np.pi * np.arange(values) / values
         log_shares = np.log(np.maximum(base, 1e-12))
@@ -112,7 +112,7 @@ def pick(shares: Floats, words: NDArray[np.uint64]) -> NDArray[np.int64]:
         picked = np.searchsorted(cumulative, uniform, side="right")
     else:
         picked = (uniform[:, None] >= cumulative).sum(axis=1)
-    return np.minimum(picked, shares.shape[-1] - 1).astype(np.int64)
+    return np.asarray(np.minimum(picked, shares.shape[-1] - 1), dtype=np.int64)
 
 
 def flights(labels: Sequence[str]) -> list[NDArray[np.int64]]:

@@ -1,0 +1,127 @@
+"""The demo on a terminal: estimate, band and truth of the newest windows, redrawn as budgets thaw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+BAR_CELLS = 44
+VALUES_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class ValueRow:
+    """One value of a window as it is shown; truth is known only because the fleet is simulated."""
+
+    label: str
+    estimate: float | None
+    lower: float | None
+    upper: float | None
+    truth: float | None
+
+
+@dataclass(frozen=True)
+class WindowView:
+    """One window of a survey, open or closed."""
+
+    title: str
+    users_per_rung: Sequence[int]
+    rows: Sequence[ValueRow]
+
+    @property
+    def mean_band(self) -> float | None:
+        """Mean width of the bands."""
+        widths = [row.upper - row.lower for row in self.rows if row.upper is not None and row.lower is not None]
+        return sum(widths) / len(widths) if widths else None
+
+
+@dataclass(frozen=True)
+class SurveyView:
+    """A survey and its newest windows, newest first."""
+
+    title: str
+    question: str
+    levels: Sequence[float]
+    windows: Sequence[WindowView]
+
+
+def render(surveys: Sequence[SurveyView], status: str) -> RenderableType:
+    """Lay out the whole screen."""
+    parts: list[RenderableType] = []
+    for survey in surveys:
+        parts.append(Text.assemble((survey.title, "bold"), "  ", (survey.question, "italic")))
+        if not survey.windows:
+            parts.append(Text("  waiting for the first reports ...", style="dim"))
+            continue
+        parts.append(_values_table(survey.windows[0]))
+        parts.append(_life_table(survey))
+    parts.append(Text(status, style="dim"))
+    return Group(*parts)
+
+
+def _values_table(window: WindowView) -> Table:
+    rows = sorted(window.rows, key=lambda row: -(row.estimate if row.estimate is not None else -1.0))[:VALUES_SHOWN]
+    top = max([0.05, *(value for row in rows for value in (row.upper, row.truth) if value is not None)])
+    table = Table(box=None, padding=(0, 1), title=window.title, title_justify="left", title_style="dim")
+    table.add_column("value")
+    table.add_column("estimate", justify="right")
+    table.add_column("95 % band", justify="right")
+    table.add_column(f"0 {'':{BAR_CELLS - 8}} {top:.0%}", no_wrap=True)
+    table.add_column("truth", justify="right")
+    for row in rows:
+        table.add_row(row.label, _percent(row.estimate), _band(row), bar(row, top), _percent(row.truth))
+    return table
+
+
+def _life_table(survey: SurveyView) -> Table:
+    """Show how bands narrow: one line per window, newest first, with users per rung."""
+    table = Table(box=None, padding=(0, 1))
+    table.add_column("window", style="dim")
+    for level in survey.levels:
+        table.add_column(f"ε {level:.3g}", justify="right", style="dim")
+    table.add_column("mean band", justify="right")
+    table.add_column("")
+    widest = max((window.mean_band or 0.0) for window in survey.windows) or 1.0
+    for window in survey.windows:
+        band = window.mean_band
+        shown = "" if band is None else "█" * max(1, round(24 * band / widest))
+        counts = [f"{count:,}" for count in window.users_per_rung]
+        table.add_row(window.title, *counts, "" if band is None else f"±{band / 2:.2%}", Text(shown, style="cyan"))
+    return table
+
+
+def bar(row: ValueRow, top: float) -> Text:
+    """Draw band, estimate and truth on a scale from 0 to `top`.
+
+    >>> bar(ValueRow("a", 0.5, 0.25, 0.75, 0.6), 1.0).plain.count("━") > 10
+    True
+    """
+    cells = [" "] * BAR_CELLS
+    if row.estimate is None or row.lower is None or row.upper is None:
+        return Text("".join(cells))
+    for i in range(_cell(row.lower, top), _cell(row.upper, top) + 1):
+        cells[i] = "━"
+    cells[_cell(row.estimate, top)] = "●"
+    text = Text("".join(cells), style="cyan")
+    if row.truth is not None:
+        at = _cell(row.truth, top)
+        inside = row.lower <= row.truth <= row.upper
+        text.plain = text.plain[:at] + ("◆" if text.plain[at] == "●" else "│") + text.plain[at + 1 :]
+        text.stylize("bold green" if inside else "bold red", at, at + 1)
+    return text
+
+
+def _cell(value: float, top: float) -> int:
+    return min(max(round(value / top * (BAR_CELLS - 1)), 0), BAR_CELLS - 1)
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def _band(row: ValueRow) -> str:
+    return "" if row.lower is None or row.upper is None else f"{row.lower:.1%} to {row.upper:.1%}"
