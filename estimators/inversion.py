@@ -114,12 +114,11 @@ def retention_estimate(sigma: float, base: Floats, counts: Floats) -> Floats:
 
 
 def retention_variance(sigma: Floats, base: Floats, observed: Floats, users: Floats, population: Population) -> Floats:
-    """Return plug-in variances [rung, value] of `Rungs.inverted`; never negative, also for one user.
+    """Return plug-in variances of (observed - base) / sigma, arrays that broadcast; never negative, also for one user.
 
     fleet: [p q + lambda (1 - p - q)] / (n sigma^2). sampling: that plus the spread of the sampled values, which is
     estimated from clipped shares; one user says nothing about spread, so the largest possible one (1/4) is taken.
     """
-    sigma, users = sigma[:, None], users[:, None]
     truth = sigma + base
     fleet = (truth * base + observed * (1.0 - truth - base)) / (users * sigma**2)
     fleet = np.maximum(fleet, 0.0)

@@ -24,8 +24,9 @@ _INNER_STEPS = 100
 class Maximum:
     """A maximum-likelihood estimate, and why the search for it ended.
 
-    stopped is "closed form", "converged" (the next step would gain nothing that matters) or "iterations" (the limit
-    was reached first; the estimate is then a regularised one, not the maximum).
+    stopped is "closed form", "converged", "converged: certified" (a bound shows that nothing that matters is left to
+    gain), "converged: gain" (the last round gained nothing that matters) or "iterations" (the limit was reached first;
+    the estimate is then a regularised one, not the maximum).
     """
 
     shares: Floats

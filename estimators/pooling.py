@@ -14,19 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from estimators.bounds import check_alpha, simultaneous_z, two_sided_z
+from estimators.bounds import check_alpha
 from estimators.channel import RetentionChannel
 from estimators.estimates import Estimates, Method, Population
 from estimators.inversion import Rungs, clip_to_simplex, retention_covariance, retention_variance
 from estimators.likelihood import Maximum, retention_mle
+from estimators.pooling_bits import pool_bits
+from estimators.pooling_dense import pool_dense
+from estimators.pooling_result import choose_method, finish, merged_chi_square, no_estimate, silent_notes
+
+__all__ = ["pool_bits", "pool_dense", "pool_retention"]
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
-
-HOMOGENEITY_ALPHA = 0.001
-"""Below this p-value a pooled estimate is replaced by the stratified one."""
-SMALL_CELL = 5.0
-"""Expected counts below this are merged in the homogeneity test: the chi-square law is poor there."""
 
 _PILOT_FLOOR = 1e-4
 _SCORING_STEPS = 50
@@ -183,20 +183,9 @@ def pearson(rungs: Rungs, shares: Floats) -> tuple[float, int]:
     expects fewer); each merged cell costs one degree of freedom.
     """
     expected = rungs.users[:, None] * rungs.answer_shares(shares)
-    statistic, cells = 0.0, 0
-    for seen, wanted in zip(rungs.counts, expected, strict=True):
-        order = np.argsort(wanted)
-        seen, wanted = seen[order], wanted[order]
-        merged = int(np.searchsorted(wanted, SMALL_CELL))
-        while 0 < merged < len(wanted) and wanted[:merged].sum() < SMALL_CELL:
-            merged += 1
-        if merged > 1:
-            seen = np.append(seen[merged:], seen[:merged].sum())
-            wanted = np.append(wanted[merged:], wanted[:merged].sum())
-        filled = wanted > 0
-        statistic += float(np.sum((seen[filled] - wanted[filled]) ** 2 / wanted[filled]))
-        cells += len(wanted) - 1
-    return statistic, max(cells - (rungs.size - 1), 0)
+    parts = [merged_chi_square(seen, wanted) for seen, wanted in zip(rungs.counts, expected, strict=True)]
+    freedom = sum(cells - 1 for _, cells in parts) - (rungs.size - 1)
+    return sum(statistic for statistic, _ in parts), max(freedom, 0)
 
 
 def homogeneity(rungs: Rungs, maximum: Floats) -> float | None:
@@ -210,66 +199,6 @@ def homogeneity(rungs: Rungs, maximum: Floats) -> float | None:
     return float(special.chdtrc(freedom, statistic)) if freedom > 0 else None
 
 
-def choose_method(
-    method: Method, homogeneity_p: float | None, notes: tuple[str, ...]
-) -> tuple[Method, tuple[str, ...]]:
-    """Replace `pooled` by `stratified` when the rungs disagree, and say so."""
-    if method not in ("pooled", "stratified", "mle"):
-        raise ValueError(f"method must be pooled, stratified or mle; got {method!r}")
-    if method == "pooled" and homogeneity_p is not None and homogeneity_p < HOMOGENEITY_ALPHA:
-        return "stratified", (*notes, f"rungs disagree (homogeneity p = {homogeneity_p:.2g}): stratified, not pooled")
-    return method, notes
-
-
-def silent_notes(silent: int) -> tuple[str, ...]:
-    """Return the note about users whose answers carry no information."""
-    return (f"{silent} users on rungs that carry no information are left out",) if silent else ()
-
-
-def no_estimate(
-    labels: tuple[str, ...], method: str, population: Population, alpha: float, notes: tuple[str, ...]
-) -> Estimates:
-    """Return estimates that say nothing: NaN everywhere, zero users."""
-    nothing = np.full(len(labels), np.nan)
-    return Estimates(
-        labels, nothing, nothing, nothing, nothing, 0, method, population, alpha, nothing, nothing, None, notes
-    )
-
-
-def finish(
-    labels: tuple[str, ...],
-    shares: Floats,
-    variance: Floats,
-    covariance: Floats | None,
-    *,
-    users: int,
-    method: str,
-    population: Population,
-    alpha: float,
-    homogeneity_p: float | None = None,
-    notes: tuple[str, ...] = (),
-) -> Estimates:
-    """Add per-value and simultaneous normal intervals to values and variances."""
-    sd = np.sqrt(variance)
-    own = two_sided_z(alpha) * sd
-    joint = simultaneous_z(alpha, max(len(labels), 1), covariance) * sd
-    return Estimates(
-        labels=labels,
-        value=shares,
-        variance=variance,
-        lower=shares - own,
-        upper=shares + own,
-        users=users,
-        method=method,
-        population=population,
-        alpha=alpha,
-        simultaneous_lower=shares - joint,
-        simultaneous_upper=shares + joint,
-        homogeneity_p=homogeneity_p,
-        notes=notes,
-    )
-
-
 def _weights(rungs: Rungs, inverse_information: Floats, shares: Floats) -> Floats:
     # a_g = D_g / d: what share of a value's information comes from rung g
     answers = rungs.answer_shares(shares)
@@ -281,7 +210,7 @@ def _weights(rungs: Rungs, inverse_information: Floats, shares: Floats) -> Float
 
 def _stratified_parts(rungs: Rungs, population: Population) -> tuple[Floats, Floats, Floats | None]:
     weights = rungs.users / rungs.total
-    variances = retention_variance(rungs.sigma, rungs.base, rungs.observed, rungs.users, population)
+    variances = retention_variance(rungs.sigma[:, None], rungs.base, rungs.observed, rungs.users[:, None], population)
     covariance = None
     if rungs.size <= _JOINT_VALUES:
         inside = np.stack([clip_to_simplex(share) for share in rungs.inverted])

@@ -1,0 +1,161 @@
+"""Full likelihood of unary reports (RAPPOR, uRAP): needs every report, not only the counts of ones.
+
+A report's likelihood is linear in the shares of the bits it has set (Murakami & Kawamoto, Sec. 4), so an EM step is two
+products with the n x s bit matrix. The matrix stays packed, eight bits a byte and one column of bytes after another: a
+product reads each byte once and looks its eight bits up in a table of 256 sums that stays in the fastest cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.em import MAX_EVALUATIONS, TOLERANCE, Evaluate, accelerated_em
+from estimators.likelihood import Maximum
+
+Floats = NDArray[np.float64]
+Bytes = NDArray[np.uint8]
+
+_BLOCK_ROWS = 8192
+# bit_table[t, byte] = 1 where bit t of the byte is set
+_BIT_TABLE = ((np.arange(256)[None, :] >> np.arange(8)[:, None]) & 1).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class BitReports:
+    """Reports of one rung without a revealing bit, packed by columns.
+
+    columns: shape (bytes, reports), bit j of a report in byte j // 8 at position j % 8. weights: how often each report
+    occurred. present, absent: Pr(bit|its value) / Pr(bit|another value) for a set and an unset bit; outside: the same
+    for values without a bit among these (uRAP's non-sensitive ones), 0 where there are none.
+    """
+
+    columns: Bytes
+    weights: Floats
+    present: float
+    absent: float
+    outside: float
+
+    @classmethod
+    def from_rows(
+        cls, rows: Bytes, theta: float, psi: float, *, outside: float = 0.0, weights: Floats | None = None
+    ) -> BitReports:
+        """Build from packed rows (reports, bytes): Pr(1|1) = theta and Pr(1|0) = psi for every bit."""
+        if not 0.0 < psi < 1.0 or not 0.0 <= theta <= 1.0:
+            raise ValueError(f"theta must be in [0, 1] and psi in (0, 1); got {theta!r} and {psi!r}")
+        weights = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
+        columns = np.ascontiguousarray(rows.T)
+        return cls(columns, weights, theta / psi, (1.0 - theta) / (1.0 - psi), outside)
+
+
+def rappor_mle(
+    reports: Sequence[BitReports],
+    bits: int,
+    *,
+    tolerance: float = TOLERANCE,
+    max_evaluations: int = MAX_EVALUATIONS,
+) -> Maximum | None:
+    """Return the maximum-likelihood shares of `bits` values from unary reports of one or more rungs; None without any."""
+    return urap_mle(reports, np.zeros(0, dtype=np.int64), bits, tolerance=tolerance, max_evaluations=max_evaluations)
+
+
+def urap_mle(
+    reports: Sequence[BitReports],
+    revealed: NDArray[np.int64],
+    bits: int,
+    *,
+    tolerance: float = TOLERANCE,
+    max_evaluations: int = MAX_EVALUATIONS,
+) -> Maximum | None:
+    """Return the maximum-likelihood shares of uRAP: `bits` sensitive values first, then the non-sensitive ones.
+
+    revealed counts the reports that gave a non-sensitive value away; what their other bits say is noise and not used.
+    Given the total share of the non-sensitive values, each has its part of the revealed counts; so the search runs over
+    bits + 1 numbers however many non-sensitive values there are. None without any report.
+    """
+    given = float(revealed.sum())
+    users = given + math.fsum(float(block.weights.sum()) for block in reports)
+    if users == 0:
+        return None
+    size = bits + (1 if len(revealed) else 0)
+    evaluate = _evaluate(reports, bits, given, users, lumped=bool(len(revealed)))
+    found = accelerated_em(
+        evaluate, np.full(size, 1.0 / size), users, tolerance=tolerance, max_evaluations=max_evaluations
+    )
+    if not len(revealed):
+        return found
+    parts = revealed / given if given else np.full(len(revealed), 1.0 / len(revealed))
+    seen = revealed > 0
+    value = found.log_likelihood + float(np.sum(revealed[seen] * np.log(parts[seen])))
+    return Maximum(np.append(found.shares[:bits], found.shares[bits] * parts), value, found.stopped, found.iterations)
+
+
+def _evaluate(reports: Sequence[BitReports], bits: int, given: float, users: float, *, lumped: bool) -> Evaluate:
+    products = _products()
+
+    def evaluate(shares: Floats) -> tuple[Floats, float]:
+        sensitive = shares[:bits]
+        total = float(sensitive.sum())
+        rest = float(shares[bits]) if lumped else 0.0
+        ratio = np.zeros(len(shares))
+        value = given * math.log(rest) if given else 0.0
+        for block in reports:
+            slope = block.present - block.absent
+            table = np.zeros(8 * len(block.columns))
+            table[:bits] = slope * sensitive
+            sums = table.reshape(-1, 8) @ _BIT_TABLE
+            back = np.zeros((len(block.columns), 256))
+            base = block.absent * total + block.outside * rest
+            weight, likelihood = products(block.columns, block.weights, sums, base, back)
+            ratio[:bits] += block.absent * weight + slope * (back @ _BIT_TABLE.T).ravel()[:bits]
+            if lumped:
+                ratio[bits] += block.outside * weight
+            value += likelihood
+        if given:
+            ratio[bits] += given / rest
+        return ratio / users, value
+
+    return evaluate
+
+
+@cache
+def _products() -> Any:
+    """Compile the two products on first use: devices and dashboards never pay for it."""
+    import numba
+
+    @numba.njit(nogil=True, fastmath={"contract"})  # type: ignore[untyped-decorator]
+    def products(
+        columns: Bytes, weights: Floats, sums: Floats, base: float, back: Floats
+    ) -> tuple[float, float]:  # pragma: no cover - compiled
+        width, rows = columns.shape
+        block = np.empty(_BLOCK_ROWS)
+        total = 0.0
+        value = 0.0
+        for start in range(0, rows, _BLOCK_ROWS):
+            count = min(_BLOCK_ROWS, rows - start)
+            for i in range(count):
+                block[i] = base
+            for b in range(width):
+                column = columns[b, start : start + count]
+                lookup = sums[b]
+                for i in range(count):
+                    block[i] += lookup[column[i]]
+            for i in range(count):
+                weight = weights[start + i]
+                value += weight * math.log(block[i])
+                block[i] = weight / block[i]
+                total += block[i]
+            for b in range(width):
+                column = columns[b, start : start + count]
+                gather = back[b]
+                for i in range(count):
+                    gather[column[i]] += block[i]
+        return total, value
+
+    return products
