@@ -125,21 +125,10 @@ class Settings:
             return self.instance
         return f"{socket.gethostname()}-{self.worker_port or f'pid{os.getpid()}'}"
 
-    def kafka_options(self) -> dict[str, Any]:
-        """Return the connection as kafka-python's clients want it."""
-        options: dict[str, Any] = {
-            "bootstrap_servers": [server.strip() for server in self.kafka.split(",")],
-            "security_protocol": self.kafka_security,
-        }
-        if self.kafka_security.endswith("SSL"):
-            options["ssl_cafile"] = self.kafka_ca or None
-            options["ssl_certfile"] = self.kafka_cert or None
-            options["ssl_keyfile"] = self.kafka_key or None
-        if self.kafka_security.startswith("SASL"):
-            options["sasl_mechanism"] = self.kafka_sasl
-            options["sasl_plain_username"] = self.kafka_user
-            options["sasl_plain_password"] = self.kafka_password
-        return options
+    @property
+    def brokers(self) -> list[str]:
+        """The brokers to start from, each host:port."""
+        return [server.strip() for server in self.kafka.split(",")]
 
     def public(self) -> dict[str, Any]:
         """Return all settings by variable, secrets masked."""

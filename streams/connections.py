@@ -1,0 +1,93 @@
+"""How each client library wants to be told where Kafka is and who we are."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+from streams.settings import Settings
+
+
+def kafka_python_options(settings: Settings) -> dict[str, Any]:
+    """Return the connection for clients of kafka-python."""
+    options: dict[str, Any] = {
+        "bootstrap_servers": settings.brokers,
+        "security_protocol": settings.kafka_security,
+    }
+    if _uses_tls(settings):
+        options |= {
+            "ssl_cafile": settings.kafka_ca or None,
+            "ssl_certfile": settings.kafka_cert or None,
+            "ssl_keyfile": settings.kafka_key or None,
+        }
+    if _uses_sasl(settings):
+        options |= {
+            "sasl_mechanism": settings.kafka_sasl,
+            "sasl_plain_username": settings.kafka_user,
+            "sasl_plain_password": settings.kafka_password,
+        }
+    return options
+
+
+def librdkafka_options(settings: Settings) -> dict[str, Any]:
+    """Return the connection for clients of confluent-kafka."""
+    options: dict[str, Any] = {
+        "bootstrap.servers": ",".join(settings.brokers),
+        "security.protocol": settings.kafka_security,
+        # What goes wrong is told by our own log, once; librdkafka would write to stderr at every attempt.
+        "log_level": 0,
+        "reconnect.backoff.max.ms": 1_000,
+    }
+    if _uses_tls(settings):
+        given = {
+            "ssl.ca.location": settings.kafka_ca,
+            "ssl.certificate.location": settings.kafka_cert,
+            "ssl.key.location": settings.kafka_key,
+        }
+        options |= {name: path for name, path in given.items() if path}
+    if _uses_sasl(settings):
+        options |= {
+            "sasl.mechanism": settings.kafka_sasl,
+            "sasl.username": settings.kafka_user,
+            "sasl.password": settings.kafka_password,
+        }
+    return options
+
+
+def faust_credentials(settings: Settings) -> Any:
+    """Return Faust's `broker_credentials`, None for a plain connection."""
+    import faust
+    from faust.types.auth import AuthProtocol
+
+    context = _tls_context(settings) if _uses_tls(settings) else None
+    if _uses_sasl(settings):
+        credentials: Any = faust.SASLCredentials(
+            username=settings.kafka_user, password=settings.kafka_password, ssl_context=context
+        )
+        credentials.protocol = AuthProtocol(settings.kafka_security)
+        # aiokafka takes any mechanism, Faust's list of them lacks some; only its `.value` is read.
+        credentials.mechanism = _Mechanism(settings.kafka_sasl)
+        return credentials
+    return faust.SSLCredentials(context) if context else None
+
+
+class _Mechanism:
+    """Stands for a member of Faust's enumeration of SASL mechanisms."""
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+
+def _uses_tls(settings: Settings) -> bool:
+    return settings.kafka_security in ("SSL", "SASL_SSL")
+
+
+def _uses_sasl(settings: Settings) -> bool:
+    return settings.kafka_security.startswith("SASL_")
+
+
+def _tls_context(settings: Settings) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=settings.kafka_ca or None)
+    if settings.kafka_cert:
+        context.load_cert_chain(settings.kafka_cert, settings.kafka_key or None)
+    return context

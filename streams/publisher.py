@@ -1,0 +1,102 @@
+"""Messages from the collector to Kafka: estimates and dead letters. Blocks until the brokers have them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from streams.connections import librdkafka_options
+from streams.logs import StateLog
+from streams.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """One message for a topic."""
+
+    topic: str
+    value: bytes
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+class PublishError(RuntimeError):
+    """Not all messages are known to be with the brokers; sending all of them again is harmless."""
+
+
+class Publisher:
+    """Sends messages and waits for the brokers' word. Connects at the first message; may be used by several threads."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._options: dict[str, Any] = librdkafka_options(settings) | {
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "message.max.bytes": 8 << 20,
+            # Kept until the broker is back, not given up: the caller decides when to stop waiting.
+            "message.timeout.ms": 0,
+            "topic.metadata.refresh.interval.ms": 30_000,
+        }
+        self._producer: Producer | None = None
+        self._state = StateLog(logger, "Kafka (for estimates and dead letters)")
+
+    def send(
+        self, messages: Sequence[Outgoing], *, wait_seconds: float, stopping: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Return when the brokers have all messages.
+
+        Raises:
+            PublishError: they have not within `wait_seconds`, or `stopping` came true, or they refuse a message.
+        """
+        if not messages:
+            return
+        if self._producer is None:
+            self._producer = Producer(self._options)
+        producer = self._producer
+        # Another thread that polls may run our callbacks: appending is one step, counting down would be two.
+        outcomes: list[KafkaError | None] = []
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            outcomes.append(error)
+
+        for message in messages:
+            while True:
+                try:
+                    producer.produce(
+                        message.topic,
+                        value=message.value,
+                        key=message.key,
+                        headers=list(message.headers),
+                        on_delivery=delivered,
+                    )
+                    break
+                except BufferError:
+                    producer.poll(_POLL_SECONDS)
+                    if stopping():
+                        raise PublishError("stopped while the queue to Kafka was full") from None
+                except KafkaException as error:
+                    raise PublishError(f"{message.topic} refused a message: {error}") from error
+        tries = max(1, round(wait_seconds / _POLL_SECONDS))
+        while waiting := len(messages) - len(outcomes):
+            producer.poll(_POLL_SECONDS)
+            tries -= 1
+            if len(outcomes) < len(messages) and (tries <= 0 or stopping()):
+                why = f"{waiting} of {len(messages)} messages were not acknowledged in {wait_seconds:g} s"
+                self._state.down(why)
+                raise PublishError(why)
+        refused = [error for error in outcomes if error is not None]
+        if refused:
+            raise PublishError(f"{len(refused)} of {len(messages)} messages were refused: {refused[0].str()}")
+        self._state.up()
+
+    def close(self, seconds: float) -> None:
+        """Wait up to `seconds` for messages on their way."""
+        if self._producer is not None:
+            self._producer.flush(seconds)
