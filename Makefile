@@ -13,7 +13,7 @@ NO_VENV := $(if $(wildcard $(BIN)/thaw),,force)
 NO_JARS := $(if $(wildcard .cache/kafka/libs/kafka_2*.jar),,force)
 
 # Side by side, whatever -j the caller gave: pip, Maven and apt wait for the network, not for each other.
-PARALLEL = $(MAKE) --no-print-directory --jobs=3
+PARALLEL = $(MAKE) --no-print-directory --silent --jobs=3
 
 # deploy/setup.sh ends with 3 where a step cannot be done on this machine, and has said why: tests of that part skip
 # (or fail, in CI), and the demo takes the fallback.
@@ -78,16 +78,18 @@ $(STAMPS)/kafka: $(NO_JARS) deploy/kafka/pom.xml | $(STAMPS)
 
 .PHONY: setup-kafka setup-debian demo-kafka demo-debian
 
+# Not a prerequisite but a question, so that the exit status of the step is seen.
+KAFKA_JARS = $(MAKE) --silent --question $(STAMPS)/kafka || { deploy/setup.sh kafka && touch $(STAMPS)/kafka; }
+
 setup-kafka: | $(STAMPS)
-	@$(MAKE) --no-print-directory --question $(STAMPS)/kafka \
-		|| { deploy/setup.sh kafka && touch $(STAMPS)/kafka; } $(TOLERATE)
+	+@$(KAFKA_JARS) $(TOLERATE)
 
 setup-debian:
 	@deploy/setup.sh debian $(DEBIAN_TEST) $(TOLERATE)
 
 # The demo has a fallback for both, so not even a failed download stops it.
-demo-kafka:
-	@$(MAKE) --no-print-directory $(STAMPS)/kafka || echo 'setup: going on without Apache Kafka' >&2
+demo-kafka: | $(STAMPS)
+	+@$(KAFKA_JARS) || echo 'setup: going on without Apache Kafka' >&2
 
 demo-debian:
 	@command -v redis-server >/dev/null || deploy/setup.sh debian $(DEBIAN_RUNTIME) \

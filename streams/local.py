@@ -34,7 +34,7 @@ from streams.local_process import (
     PartMissing,
     RunFolder,
     free_ports,
-    terminate_as_interrupt,
+    signals_as_interrupt,
 )
 
 __all__ = [
@@ -58,7 +58,7 @@ __all__ = [
     "kafka_libs",
     "kafka_runtime",
     "redis_program",
-    "terminate_as_interrupt",
+    "signals_as_interrupt",
     "valkey_program",
 ]
 
@@ -173,7 +173,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.part == "kafka"
         else Redis(folder=options.folder)
     )
-    with contextlib.suppress(KeyboardInterrupt), terminate_as_interrupt():
+    with contextlib.suppress(KeyboardInterrupt), signals_as_interrupt():
         try:
             with part:
                 print(part.address, flush=True)

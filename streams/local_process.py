@@ -294,14 +294,18 @@ def wait_until_ready(child: Child, probe: Callable[[], bool], *, seconds: float,
 
 
 @contextlib.contextmanager
-def terminate_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM raise KeyboardInterrupt in the main thread, as Ctrl-C does, so that `finally` blocks run."""
+def signals_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM raise KeyboardInterrupt in the main thread, as Ctrl-C does, so that `finally` blocks run.
+
+    SIGINT too: Python leaves it ignored in a process that a shell script started in the background.
+    """
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    previous = signal.signal(signal.SIGTERM, interrupt)
+    previous = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
