@@ -8,6 +8,13 @@ from estimators.mechanism import Mechanism
 
 _MODULES = {
     "grr": "grr:GRR",
+    "sue": "unary:SUE",
+    "oue": "unary:OUE",
+    "mean": "mean:Mean",
+    "urr": "uldp:URR",
+    "urap": "uldp:URAP",
+    "mangat": "uldp:Mangat",
+    "k_randomization": "k_randomization:KRandomization",
 }
 
 

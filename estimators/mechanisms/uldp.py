@@ -1,0 +1,250 @@
+"""Some values are sensitive, the others are not: uRR, uRAP and Mangat's rule (Murakami & Kawamoto)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.bit_chain import BitChain, Odds
+from estimators.bits import BitChannel, pack
+from estimators.channel import RetentionChannel
+from estimators.estimates import Estimates, Method, Population
+from estimators.exact import exp_decimal
+from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError, index_of
+from estimators.parameters import at_least, real_number, refuse_unknown, some_values
+from estimators.randomness import Bits
+from estimators.relaxation import Chain
+from estimators.tally import Tally
+
+_SENSITIVE = "the values that must be hidden; all others may be told as they are"
+
+
+class UtilityOptimized(Mechanism):
+    """Values of which some are sensitive. Answers are in the order sensitive first; labels keep the survey's order."""
+
+    guarantee = Guarantee(
+        "A sensitive value is never told for certain: any two values explain a protected answer equally well up to a "
+        "factor e^epsilon. A value that is not sensitive may be told as it is.",
+        "Holds for sensitive values against a collector who sees every answer of the device and knows everything about "
+        "everybody else; it promises nothing for the other values.",
+    )
+    ladders = "Any increasing ladder, with the same sensitive values on every rung."
+    parameters = {"sensitive": _SENSITIVE}  # noqa: RUF012  # a ClassVar of the base class
+
+    def __init__(self, labels: Sequence[str], sensitive: Sequence[str], ladder: Sequence[float]) -> None:
+        self.labels = tuple(labels)
+        self.sensitive = tuple(label for label in labels if label in set(sensitive))
+        self.ladder = tuple(float(level) for level in ladder)
+        others = tuple(label for label in labels if label not in set(sensitive))
+        self._ordered = (*self.sensitive, *others)
+        self._places = index_of(self.labels, self._ordered)
+
+    @classmethod
+    def build(cls, values: Sequence[str], ladder: Sequence[float], parameters: Mapping[str, Any]) -> Self:
+        """Build from the values, of which `sensitive` lists some or all."""
+        refuse_unknown(parameters, tuple(cls.parameters), cls.name)
+        labels = at_least(values, 1, cls.name)
+        return cls(labels, some_values(parameters, "sensitive", labels), ladder)
+
+    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:  # noqa: ARG002  # nothing is drawn here
+        """Return the index of each value, sensitive values first."""
+        return index_of(values, self._ordered)
+
+    def estimate(
+        self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
+    ) -> Estimates:
+        """Estimate the share of every value; users on different rungs are combined by `method`."""
+        found = self._pool(tally, method, population, alpha)
+        return reordered(found, self.labels, self._places)
+
+    @abstractmethod
+    def _pool(self, tally: Tally, method: Method, population: Population, alpha: float) -> Estimates:
+        """Estimate in the order of the answers."""
+
+    def truth(self, values: Sequence[Any]) -> NDArray[np.float64]:
+        """Return the share of every value among the fleet."""
+        indices = index_of(values, self.labels)
+        return np.bincount(indices, minlength=len(self.labels)) / max(len(indices), 1)
+
+
+class URR(UtilityOptimized):
+    """Tell the value with probability (e^eps - 1) / (s + e^eps - 1), otherwise name one of the s sensitive values."""
+
+    name = "urr"
+    source = "Murakami & Kawamoto, Def. 4"
+    corrections: ClassVar[tuple[str, ...]] = (
+        (
+            "Maximum likelihood has a closed form; the EM of the paper is far from it at small levels after ten "
+            "thousand rounds."
+        ),
+        "The error formulas hold without the condition that no more values are sensitive than not.",
+    )
+
+    def __init__(self, labels: Sequence[str], sensitive: Sequence[str], ladder: Sequence[float]) -> None:
+        super().__init__(labels, sensitive, ladder)
+        self.answer = Answer("index", len(self.labels))
+        self.chain = Chain.retention(self.ladder, len(self.labels), pool=len(self.sensitive))
+
+    @property
+    def channels(self) -> tuple[RetentionChannel, ...]:
+        """The exact channel of every rung."""
+        return tuple(channel for channel in self.chain.channels if isinstance(channel, RetentionChannel))
+
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        """Exact level of the protected answers of each prefix, rounded up."""
+        return tuple(channel.pool_epsilon for channel in self.channels)
+
+    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
+        """Draw the chains of all devices from the top."""
+        answers = self.symbols(self.chain.draw(inputs, bits))
+        return Drawn(answers, np.zeros(len(inputs), dtype=np.uint16))
+
+    def _pool(self, tally: Tally, method: Method, population: Population, alpha: float) -> Estimates:
+        from estimators.pooling import pool_retention  # server side only: scipy
+
+        counts, users = tally.counts.sum(axis=1), tally.users.sum(axis=1)
+        return pool_retention(
+            self._ordered, self.channels, counts, users, method=method, population=population, alpha=alpha
+        )
+
+    def canonical(self) -> dict[str, Any]:
+        """Return values, the sensitive ones among them, and integer thresholds."""
+        return {
+            "mechanism": self.name,
+            "values": list(self.labels),
+            "sensitive": list(self.sensitive),
+            "chain": self.chain.canonical(),
+        }
+
+
+class Mangat(URR):
+    """Who has the sensitive value says so, the others say so too with probability e^-eps."""
+
+    name = "mangat"
+    source = "Mangat's rule: Murakami & Kawamoto, Sec. 3.1 (uRR with two values, one of them sensitive)"
+    corrections = ()
+    parameters = {"sensitive": "the value that must be hidden; default the first"}  # noqa: RUF012  # as above
+
+    @classmethod
+    def build(cls, values: Sequence[str], ladder: Sequence[float], parameters: Mapping[str, Any]) -> Self:
+        """Build from two values; `sensitive` names one of them."""
+        refuse_unknown(parameters, tuple(cls.parameters), cls.name)
+        if len(values) != 2:
+            raise ParameterError("values", list(values), "mangat needs exactly two, one of them sensitive")
+        sensitive = parameters.get("sensitive", values[0])
+        if sensitive not in values:
+            raise ParameterError(
+                "sensitive", sensitive, f"must be one of the two values {values[0]!r} and {values[1]!r}"
+            )
+        return cls(values, (sensitive,), ladder)
+
+
+class URAP(UtilityOptimized):
+    """One bit per value: bits of sensitive values lie both ways, bits of other values only ever hide."""
+
+    name = "urap"
+    source = "Murakami & Kawamoto, Def. 5"
+    corrections = (
+        "The default theta is e^(eps/2)/(e^(eps/2)+1); other choices can be up to 30 % better and can be set.",
+        "At theta = 1/2 the chance to tell another value is (e^eps - 1)/(2 e^eps), not (e^(eps/2) - 1)/(2 e^(eps/2)).",
+        "Bits are inverted one by one, so shares need not sum to one; bit counts are not enough for full likelihood.",
+    )
+    parameters = {  # noqa: RUF012  # as above
+        "sensitive": _SENSITIVE,
+        "theta": "chance that the bit of a sensitive value is set when it is the person's; default "
+        "e^(eps/2)/(e^(eps/2)+1) on every rung",
+    }
+
+    def __init__(
+        self, labels: Sequence[str], sensitive: Sequence[str], ladder: Sequence[float], *, theta: float | None = None
+    ) -> None:
+        super().__init__(labels, sensitive, ladder)
+        if theta is not None and not 0 < theta < 1:
+            raise ParameterError("theta", theta, "must lie between 0 and 1")
+        self.theta = theta
+        self.answer = Answer("bits", len(self.labels))
+        self.chain = urap_chain(self.ladder, len(self.sensitive), len(self.labels) - len(self.sensitive), theta)
+
+    @classmethod
+    def build(cls, values: Sequence[str], ladder: Sequence[float], parameters: Mapping[str, Any]) -> Self:
+        """Build from the values, of which `sensitive` lists some or all; `theta` is optional."""
+        refuse_unknown(parameters, tuple(cls.parameters), cls.name)
+        labels = at_least(values, 1, cls.name)
+        theta = real_number(parameters, "theta") if "theta" in parameters else None
+        return cls(labels, some_values(parameters, "sensitive", labels), ladder, theta=theta)
+
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        """Exact level of the protected answers of each prefix, rounded up."""
+        return tuple(channel.one_hot_epsilon(quiet=(1,)) for channel in self.chain.channels)
+
+    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
+        """Draw the chains of all devices from the top."""
+        return Drawn(self.chain.draw_one_hot(inputs, bits), np.zeros(len(inputs), dtype=np.uint16))
+
+    def _pool(self, tally: Tally, method: Method, population: Population, alpha: float) -> Estimates:
+        from estimators.pooling_bits import pool_bits  # server side only: scipy
+
+        channels = self.chain.channels
+        ones = np.array([channel.ones for channel in channels])
+        zeros = np.array([channel.zeros for channel in channels])
+        counts, users = tally.counts.sum(axis=1), tally.users.sum(axis=1)
+        return pool_bits(self._ordered, ones, zeros, counts, users, method=method, population=population, alpha=alpha)
+
+    def valid(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
+        """Tell which vectors a correct device could have sent: at most one bit of a value that is not sensitive."""
+        return super().valid(answers) & at_most_one_told(answers, len(self.sensitive), len(self.labels))
+
+    def canonical(self) -> dict[str, Any]:
+        """Return values, the sensitive ones among them, and integer thresholds."""
+        return {
+            "mechanism": self.name,
+            "values": list(self.labels),
+            "sensitive": list(self.sensitive),
+            "chain": self.chain.canonical(),
+        }
+
+
+def urap_chain(ladder: Sequence[float], sensitive: int, others: int, theta: float | None = None) -> BitChain:
+    """Build the chain of bit vectors: first the sensitive bits, then those that are zero unless they tell the value."""
+    levels = []
+    for epsilon in ladder:
+        shrink = 1 / Fraction(exp_decimal(epsilon))
+        root = Fraction(exp_decimal(epsilon / 2))
+        own = root / (root + 1) if theta is None else Fraction(theta)
+        hide = 1 - own + own * shrink
+        odds = [Odds(sensitive, own, own * shrink / hide)]
+        levels.append([*odds, Odds(others, 1 - hide, 0)] if others else odds)
+    return BitChain.build(ladder, levels, _protected_epsilon)
+
+
+def at_most_one_told(answers: NDArray[Any], sensitive: int, size: int) -> NDArray[np.bool_]:
+    """Tell which packed vectors have at most one bit set from position `sensitive` on."""
+    mask = np.zeros((1, size), dtype=np.bool_)
+    mask[0, sensitive:] = True
+    return np.asarray(np.bitwise_count(answers & pack(mask)).sum(axis=1, dtype=np.int64) <= 1)
+
+
+def reordered(found: Estimates, labels: Sequence[str], places: NDArray[np.int64]) -> Estimates:
+    """Return the estimates under `labels`; places[i] is where labels[i] stands in `found`."""
+    return replace(
+        found,
+        labels=tuple(labels),
+        value=found.value[places],
+        variance=found.variance[places],
+        lower=found.lower[places],
+        upper=found.upper[places],
+        simultaneous_lower=None if found.simultaneous_lower is None else found.simultaneous_lower[places],
+        simultaneous_upper=None if found.simultaneous_upper is None else found.simultaneous_upper[places],
+    )
+
+
+def _protected_epsilon(channel: BitChannel) -> float:
+    return channel.one_hot_epsilon(quiet=(1,))
