@@ -39,7 +39,7 @@ KEEP_MS: Final = 30 * DAY_MS
 rests for a while is read again from its start; longer: names of surveys that are gone stay behind."""
 
 UNKNOWN_SURVEY: Final = "unknown"
-"""In place of a survey id in counters: what was rejected before its survey was known. Real ids end in `-` and 8 digits."""
+"""Stands for the survey id in counters of what was rejected before its survey was known; no real id looks like it."""
 
 MAX_RUNGS: Final = 255
 
@@ -104,7 +104,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A log as it stands: its stamp, its packed records oldest first, how many chunks they lie in, and the table of it."""
+    """A log as it stands: its stamp, its packed records oldest first, the number of chunks they lie in, its table."""
 
     stamp: bytes
     records: bytes
@@ -184,7 +184,7 @@ class Store(Protocol):
     """What the worker, the recomputation and the exporter need. Any call may raise StoreUnavailableError."""
 
     def load(self, keys: Sequence[Key], shape: Shape) -> dict[Key, Loaded]:
-        """Return the logs of these keys; where head or tally disagree with the log, the log wins, they are rewritten."""
+        """Return the logs of these keys; a head or tally that disagrees with its log is rewritten: the log wins."""
         ...
 
     def offsets(self, topic: str, partition: int, shards: Iterable[int]) -> dict[int, int]:
@@ -196,7 +196,7 @@ class Store(Protocol):
         ...
 
     def count(self, survey_id: str, window_ms: int | None, counters: Mapping[str, int], expires_ms: int) -> None:
-        """Add to counters that may be repeated by a crash (rejected:REASON, expired): of the survey, and of the window."""
+        """Add to counters of a survey, and of a window if given (rejected:REASON, expired); a crash may repeat it."""
         ...
 
     def mark_dirty(self, windows: Iterable[tuple[str, int]]) -> None:
