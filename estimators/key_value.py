@@ -90,7 +90,7 @@ def other_convention(b: float) -> float:
 
 
 def pckv_losses(a: float, b: float, p: float) -> tuple[float, float]:
-    """Return (eps1, eps2) of PCKV-UE in Gu et al.'s letters: a keeps the sampled key, b invents one, p keeps the sign."""
+    """Return (eps1, eps2) of PCKV-UE: a keeps the sampled key, b invents one, p keeps the sign (as in Gu et al.)."""
     return math.log(a * (1.0 - b) / (b * (1.0 - a))), math.log(p / (1.0 - p))
 
 

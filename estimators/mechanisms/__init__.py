@@ -8,6 +8,13 @@ from estimators.mechanism import Mechanism
 
 _MODULES = {
     "grr": "grr:GRR",
+    "warner": "warner:Warner",
+    "simmons": "simmons:Simmons",
+    "christofides": "christofides:Christofides",
+    "ewrr": "three_element:EWRR",
+    "rr3_dagger": "three_element:Dagger",
+    "rr3_ddagger": "three_element:DoubleDagger",
+    "rr3_club": "three_element:Club",
     "sue": "unary:SUE",
     "oue": "unary:OUE",
     "mean": "mean:Mean",

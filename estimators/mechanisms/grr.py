@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ class GRR(Mechanism):
 
     name = "grr"
     source = "Pan, Eq. 5 and 50 (generalised randomized response, gradual release)"
-    corrections = (
+    corrections: ClassVar[tuple[str, ...]] = (
         (
             "Chains are drawn from the highest level down; the joint law is that of Algorithm 1, and rounding the "
             "probabilities to integers cannot raise the cost of any prefix."
