@@ -62,7 +62,9 @@ class Survey:
 
     @cached_property
     def _hash(self) -> bytes:
+        # The name is in it: two questions of the same form must not share frames, tallies or tokens.
         decoding = {
+            "name": self.name,
             "mechanism": self.mechanism.canonical(),
             "answer": [self.mechanism.answer.kind, self.mechanism.answer.size],
             "groups": self.mechanism.groups,

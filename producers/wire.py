@@ -15,6 +15,9 @@ Frame, little-endian:
     40             columns, each padded with zeros to a multiple of 8:
                    tokens 16 n, answers width n, rungs n, groups 2 n (absent if the survey has one group)
 
+`sent` is when a simulated report left; a real device writes the public moment at which the rung opened (the window's
+start for the first), since its own clock's error would recognise it in every window.
+
 There is no message key and no field that outlives a window. The width of an answer and whether groups are present
 follow from the survey, so a frame cannot contradict it.
 """
