@@ -14,6 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from estimators.inversion import retention_estimate
+from estimators.likelihood import water_fill
+
 Floats = NDArray[np.float64]
 
 
@@ -134,9 +137,7 @@ def composed_epsilon(epsilons: Sequence[float]) -> float:
     return math.fsum(epsilons)
 
 
-def personal_shares(
-    combined: ArrayLike, sensitive: int, tags: int, backgrounds: Sequence[ArrayLike | None]
-) -> NDArray[np.float64]:
+def personal_shares(combined: ArrayLike, sensitive: int, tags: int, backgrounds: Sequence[ArrayLike | None]) -> Floats:
     """Spread the shares of personal tags over the values they may stand for (Eq. 22).
 
     combined: shares in the order sensitive values, tags, other values. backgrounds: for each tag its distribution over
@@ -160,7 +161,8 @@ def personal_matrix(combined: Floats, sensitive: int, tags: int, backgrounds: Se
     matrix[sensitive:, sensitive + tags :] = np.eye(other)
     for tag, background in enumerate(backgrounds):
         if background is None:
-            mass = combined[sensitive + tags :]
+            # A linear estimate may be negative; a distribution may not.
+            mass = np.maximum(combined[sensitive + tags :], 0)
             total = float(mass.sum())
             column = mass / total if total > 0 else np.full(other, 1 / other)
         else:
@@ -169,6 +171,30 @@ def personal_matrix(combined: Floats, sensitive: int, tags: int, backgrounds: Se
             raise ValueError(f"a background needs one share per other value ({other}); got {column.shape}")
         matrix[sensitive:, sensitive + tag] = column
     return matrix
+
+
+@dataclass(frozen=True)
+class PersonalEstimate:
+    """Shares over (sensitive, tags, other) and, with the tags spread, over (sensitive, other)."""
+
+    combined: Floats
+    shares: Floats
+
+
+def personal_estimates(
+    counts: ArrayLike, sensitive: int, tags: int, backgrounds: Sequence[ArrayLike | None], epsilon: float
+) -> tuple[PersonalEstimate, PersonalEstimate]:
+    """Return the linear and the maximum-likelihood estimate from answers of uRR over (sensitive, tags, other)."""
+    seen = np.asarray(counts, dtype=np.float64)
+    chance = urr_probabilities(epsilon, sensitive + tags)
+    base = np.zeros(seen.size)
+    base[: sensitive + tags] = chance.lie
+    linear = retention_estimate(chance.retention, base, seen)
+    highest = water_fill(seen, base / chance.retention)
+    if highest is None:
+        raise ValueError("no answers, no estimate; count at least one")
+    pair = [PersonalEstimate(r, personal_shares(r, sensitive, tags, backgrounds)) for r in (linear, highest)]
+    return pair[0], pair[1]
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ _MODULES = {
     "urr": "uldp:URR",
     "urap": "uldp:URAP",
     "mangat": "uldp:Mangat",
+    "pum": "pum:PUM",
     "k_randomization": "k_randomization:KRandomization",
 }
 
@@ -31,8 +32,8 @@ def names() -> tuple[str, ...]:
 
 
 def mechanism_class(name: str) -> type[Mechanism]:
-    """Return the class behind a word; KeyError for an unknown one. Loaded on demand, so a device imports only its own."""
+    """Return the class behind a word; KeyError for an unknown one. Loaded on demand: a device imports only its own."""
     module, attribute = _MODULES[name].split(":")
-    found = getattr(importlib.import_module(f"estimators.mechanisms.{module}"), attribute)
+    found: type[Mechanism] = getattr(importlib.import_module(f"estimators.mechanisms.{module}"), attribute)
     assert issubclass(found, Mechanism)
     return found

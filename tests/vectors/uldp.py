@@ -117,6 +117,13 @@ def pum_estimate(r: list[float], s: int, kappa: int, pi_k: list[list[float] | No
     return {"p": shares, "sum": shares.sum()}
 
 
+def pum_from_counts(
+    counts: list[int], s: int, kappa: int, pi_k: list[list[float] | None], eps: float
+) -> dict[str, Any]:
+    linear, highest = uldp.personal_estimates(counts, s, kappa, pi_k, eps)
+    return {"r_emp": linear.combined, "p_emp": linear.shares, "r_mle": highest.combined, "p_mle": highest.shares}
+
+
 def pum_theorem1(r: list[float], r_hat: list[float], pi: list[float], pi_hat: list[float]) -> dict[str, Any]:
     found = uldp.personal_error_bound(r, r_hat, pi, pi_hat)
     return {"l1": found.error, "bound_printed": found.printed, "bound_correct": found.bound}
@@ -142,6 +149,7 @@ FUNCTIONS: dict[str, Adapter] = {
     "l2_losses": l2_losses,
     "l2_worst": l2_worst,
     "pum_estimate": pum_estimate,
+    "pum_from_counts": pum_from_counts,
     "pum_theorem1": pum_theorem1,
     "uldp_composition": uldp_composition,
 }

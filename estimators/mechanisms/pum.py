@@ -1,0 +1,287 @@
+"""Personalised utility-optimised mechanism: what else is sensitive differs from person to person.
+
+Each person may declare values of their own as sensitive, under a tag such as "home". The device sends the tag in
+place of such a value, through uRR or uRAP; what a person declared never leaves the device (Murakami & Kawamoto).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.bit_chain import BitChain
+from estimators.channel import RetentionChannel
+from estimators.estimates import Estimates, Method, Population
+from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError, index_of
+from estimators.mechanisms.uldp import at_most_one_told, reordered, urap_chain
+from estimators.parameters import at_least, refuse_unknown, some_values
+from estimators.randomness import Bits
+from estimators.relaxation import Chain
+from estimators.tally import Tally
+from estimators.utility_optimized import personal_matrix
+
+Floats = NDArray[np.float64]
+Base = Literal["urr", "urap"]
+
+
+class PUM(Mechanism):
+    """uRR or uRAP over sensitive values, tags and other values; tags are sensitive, and spread afterwards."""
+
+    name = "pum"
+    source = "Murakami & Kawamoto, Sec. 5, Eq. 20 to 23"
+    corrections = (
+        "Without background knowledge the other values are scaled to one minus the sensitive share, not to one.",
+        "The error bound of Theorem 1 needs the absolute value of the tag's estimated share.",
+        "A protected answer is not almost silent: at epsilon = ln 625 a tag that is named is true with chance 0.9.",
+    )
+    ladders = "Any increasing ladder, with the same sensitive values, tags and personal lists on every rung."
+    parameters = {  # noqa: RUF012  # a ClassVar of the base class
+        "sensitive": "values that are sensitive for everybody; default none",
+        "tags": "names under which a person may declare further values as sensitive, at least one",
+        "background": "table from tag to a table of shares over the other values, from knowledge of your own; a tag "
+        "that is missing is spread like the other values",
+        "base": "urr or urap; default urr",
+    }
+    guarantee = Guarantee(
+        "A value that is sensitive, for everybody or for this person, is never told for certain: any two values "
+        "explain a protected answer equally well up to a factor e^epsilon. Other values may be told as they are.",
+        "Holds for sensitive values against a collector who sees every answer of the device; never seeing a value "
+        "told in many windows hints that it is personally sensitive.",
+    )
+
+    def __init__(
+        self,
+        labels: Sequence[str],
+        ladder: Sequence[float],
+        *,
+        tags: Sequence[str],
+        sensitive: Sequence[str] = (),
+        background: Mapping[str, Mapping[str, float]] | None = None,
+        base: Base = "urr",
+    ) -> None:
+        self.labels = tuple(labels)
+        self.ladder = tuple(float(level) for level in ladder)
+        self.base, self.tags = base, tuple(tags)
+        self.sensitive = tuple(label for label in labels if label in set(sensitive))
+        self.others = tuple(label for label in labels if label not in set(sensitive))
+        if not self.others:
+            raise ParameterError("sensitive", list(sensitive), "at least one value must not be sensitive for everybody")
+        self.symbols_in_order = (*self.sensitive, *self.tags, *self.others)
+        self.background = _backgrounds(self.tags, self.others, background or {})
+        self._places = index_of(self.labels, (*self.sensitive, *self.others))
+        protected = len(self.sensitive) + len(self.tags)
+        self.chain: Chain | BitChain
+        if base == "urr":
+            self.answer = Answer("index", len(self.symbols_in_order))
+            self.chain = Chain.retention(self.ladder, self.answer.size, pool=protected)
+        else:
+            self.answer = Answer("bits", len(self.symbols_in_order))
+            self.chain = urap_chain(self.ladder, protected, len(self.others))
+
+    @classmethod
+    def build(cls, values: Sequence[str], ladder: Sequence[float], parameters: Mapping[str, Any]) -> Self:
+        """Build from values, `tags`, and optionally `sensitive`, `background` and `base`."""
+        refuse_unknown(parameters, tuple(cls.parameters), cls.name)
+        labels = at_least(values, 1, cls.name)
+        tags = parameters.get("tags")
+        if not isinstance(tags, list | tuple) or not tags or not all(isinstance(tag, str) and tag for tag in tags):
+            raise ParameterError("tags", tags, "must list at least one name, such as home")
+        if len({*tags, *labels}) != len(tags) + len(labels):
+            raise ParameterError("tags", list(tags), "every tag needs a name of its own, different from all values")
+        base = parameters.get("base", "urr")
+        if base not in ("urr", "urap"):
+            raise ParameterError("base", base, "must be urr or urap")
+        background = parameters.get("background", {})
+        if not isinstance(background, Mapping) or not all(isinstance(row, Mapping) for row in background.values()):
+            raise ParameterError("background", background, "must be a table from tag to shares of values")
+        sensitive = some_values(parameters, "sensitive", labels) if parameters.get("sensitive") else ()
+        return cls(labels, ladder, tags=tags, sensitive=sensitive, background=background, base=base)
+
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        """Exact level of the protected answers of each prefix, rounded up."""
+        if isinstance(self.chain, BitChain):
+            return tuple(channel.one_hot_epsilon(quiet=(1,)) for channel in self.chain.channels)
+        return tuple(channel.pool_epsilon for channel in self._retention_channels)
+
+    @property
+    def _retention_channels(self) -> tuple[RetentionChannel, ...]:
+        return tuple(channel for channel in self.chain.channels if isinstance(channel, RetentionChannel))
+
+    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:  # noqa: ARG002  # nothing is drawn here
+        """Return the symbol of each person: the tag of a personally sensitive value, otherwise the value.
+
+        A value is a string, or a table {"value": ..., "personal": {tag: [values]}}; the table stays on the device.
+        """
+        return index_of([self._replaced(value) for value in values], self.symbols_in_order)
+
+    def _replaced(self, value: Any) -> str:
+        told, personal = _parts(value)
+        if told not in self.labels:
+            raise ParameterError("value", told, f"must be one of the survey's {len(self.labels)} values")
+        if told in self.sensitive:
+            return told
+        for tag, declared in personal.items():
+            if tag not in self.tags:
+                raise ParameterError("personal", tag, f"must be one of the survey's tags: {', '.join(self.tags)}")
+            if told in declared:
+                return tag
+        return told
+
+    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
+        """Draw the chains of all devices from the top."""
+        groups = np.zeros(len(inputs), dtype=np.uint16)
+        if isinstance(self.chain, BitChain):
+            return Drawn(self.chain.draw_one_hot(inputs, bits), groups)
+        return Drawn(self.symbols(self.chain.draw(inputs, bits)), groups)
+
+    def estimate(
+        self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
+    ) -> Estimates:
+        """Estimate sensitive values, tags and others, then spread the tags; a wrong background stays unseen."""
+        from estimators.pooling_result import finish  # server side only: scipy
+
+        counts, users = tally.counts.sum(axis=1), tally.users.sum(axis=1)
+        found, covariance = self._combined(counts, users, method, population, alpha)
+        spread = personal_matrix(found.value, len(self.sensitive), len(self.tags), self.background)
+        slopes = self._slopes(found.value, spread)
+        variance = np.einsum("ij,jk,ik->i", slopes, covariance, slopes)
+        if population == "fleet":
+            variance = variance + self._chance_of_tags(found.value, spread) / max(found.users, 1)
+        unknown = [tag for tag, row in zip(self.tags, self.background, strict=True) if row is None]
+        notes = (f"no background for {', '.join(unknown)}: spread like the other values",) if unknown else ()
+        return reordered(
+            finish(
+                (*self.sensitive, *self.others),
+                spread @ found.value,
+                np.maximum(variance, 0),
+                None,
+                users=found.users,
+                method=found.method,
+                population=population,
+                alpha=alpha,
+                homogeneity_p=found.homogeneity_p,
+                notes=(*found.notes, *notes),
+            ),
+            self.labels,
+            self._places,
+        )
+
+    def _combined(
+        self, counts: NDArray[np.int64], users: NDArray[np.int64], method: Method, population: Population, alpha: float
+    ) -> tuple[Estimates, Floats]:
+        """Return shares over all symbols, and their covariance."""
+        from estimators.pooling import pool_retention  # server side only: scipy
+        from estimators.pooling_bits import pool_bits
+        from estimators.share_covariance import pooled_covariance
+
+        symbols = self.symbols_in_order
+        if isinstance(self.chain, BitChain):
+            ones = np.array([channel.ones for channel in self.chain.channels])
+            zeros = np.array([channel.zeros for channel in self.chain.channels])
+            found = pool_bits(symbols, ones, zeros, counts, users, method=method, population=population, alpha=alpha)
+            inside = np.clip(found.value, 0, 1)
+            # Bits are noised independently; only drawing people makes shares compete.
+            covariance = -np.outer(inside, inside) / max(found.users, 1) if population == "sampling" else np.zeros(1)
+            covariance = np.broadcast_to(covariance, (len(symbols), len(symbols))).copy()
+            np.fill_diagonal(covariance, found.variance)
+            return found, covariance
+        channels = self._retention_channels
+        found = pool_retention(symbols, channels, counts, users, method=method, population=population, alpha=alpha)
+        return found, pooled_covariance(channels, counts, users, method=found.method, population=population)
+
+    def _slopes(self, combined: Floats, spread: Floats) -> Floats:
+        """Return how each share moves with each symbol's share, also through a background taken from the estimate."""
+        first = len(self.sensitive) + len(self.tags)
+        slopes = spread.copy()
+        mass = np.maximum(combined[first:], 0)
+        total = float(mass.sum())
+        if total <= 0:
+            return slopes
+        shape = (np.eye(len(self.others)) - (mass / total)[:, None]) / total * (mass > 0)
+        for tag, row in enumerate(self.background):
+            if row is None:
+                slopes[len(self.sensitive) :, first:] += combined[len(self.sensitive) + tag] * shape
+        return slopes
+
+    def _chance_of_tags(self, combined: Floats, spread: Floats) -> Floats:
+        """Return, per person, the variance of what stands behind the tags in this fleet around the background.
+
+        A background speaks of people at large. Those of this fleet who used the tag are a draw from it; and where it is
+        taken from the other values, those are a draw as well.
+        """
+        first = len(self.sensitive) + len(self.tags)
+        rest = float(np.maximum(combined[first:], 0).sum())
+        variance = np.zeros(len(spread))
+        unknown = 0.0
+        for tag, row in enumerate(self.background):
+            share = max(float(combined[len(self.sensitive) + tag]), 0.0)
+            column = spread[:, len(self.sensitive) + tag]
+            variance += share * column * (1 - column)
+            if row is None:
+                unknown += share
+                variance += ((unknown**2 - (unknown - share) ** 2) / rest if rest > 0 else 1.0) * column * (1 - column)
+        return variance
+
+    def valid(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
+        """Tell which answers a correct device could have sent; of the bits of other values at most one is set."""
+        plausible = super().valid(answers)
+        if self.answer.kind == "index":
+            return plausible
+        protected = len(self.sensitive) + len(self.tags)
+        return plausible & at_most_one_told(answers, protected, self.answer.size)
+
+    def canonical(self) -> dict[str, Any]:
+        """Return values, tags, backgrounds and integer thresholds."""
+        return {
+            "mechanism": self.name,
+            "values": list(self.labels),
+            "sensitive": list(self.sensitive),
+            "tags": list(self.tags),
+            "background": [None if row is None else [float(share).hex() for share in row] for row in self.background],
+            "base": self.base,
+            "chain": self.chain.canonical(),
+        }
+
+    def truth(self, values: Sequence[Any]) -> Floats:
+        """Return the share of every value among the fleet, personal or not."""
+        indices = index_of([_parts(value)[0] for value in values], self.labels)
+        return np.bincount(indices, minlength=len(self.labels)) / max(len(indices), 1)
+
+    def simulate(self, picks: NDArray[np.int64], words: NDArray[np.uint64]) -> Sequence[Any]:
+        """Return people of whom a quarter have declared their value under a tag, whatever the value."""
+        return [
+            {"value": self.labels[pick], "personal": {self.tags[word // 4 % len(self.tags)]: [self.labels[pick]]}}
+            if word % 4 == 0
+            else self.labels[pick]
+            for pick, word in zip(picks.tolist(), words.tolist(), strict=True)
+        ]
+
+
+def _parts(value: Any) -> tuple[str, Mapping[str, Sequence[str]]]:
+    if isinstance(value, str):
+        return value, {}
+    if isinstance(value, Mapping) and isinstance(value.get("value"), str):
+        personal = value.get("personal", {})
+        if isinstance(personal, Mapping):
+            return value["value"], personal
+    raise ParameterError("value", value, 'must be a value or a table {"value": ..., "personal": {tag: [values]}}')
+
+
+def _backgrounds(
+    tags: Sequence[str], others: Sequence[str], given: Mapping[str, Mapping[str, float]]
+) -> tuple[Floats | None, ...]:
+    for tag, row in given.items():
+        if tag not in tags:
+            raise ParameterError("background", tag, f"must be one of the tags: {', '.join(tags)}")
+        for value, share in row.items():
+            if value not in others:
+                raise ParameterError(f"background.{tag}", value, "must be a value that is not sensitive for everybody")
+            if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+                raise ParameterError(f"background.{tag}.{value}", share, "must be a share between 0 and 1")
+        if abs(sum(row.values()) - 1) > 1e-9:
+            raise ParameterError(f"background.{tag}", dict(row), "the shares must sum to 1")
+    return tuple(np.array([given[tag].get(value, 0.0) for value in others]) if tag in given else None for tag in tags)
