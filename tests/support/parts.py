@@ -3,8 +3,8 @@
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TypeVar
+from contextlib import ExitStack, contextmanager
+from typing import NoReturn, TypeVar
 
 import pytest
 
@@ -21,7 +21,7 @@ def in_ci() -> bool:
     return os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
 
-def missing(reason: str) -> None:
+def missing(reason: str) -> NoReturn:
     """Skip the test with the reason, or fail it in CI."""
     if in_ci():
         pytest.fail(f"in CI every part must be there: {reason}", pytrace=False)
@@ -31,16 +31,12 @@ def missing(reason: str) -> None:
 @contextmanager
 def running(make: Callable[[], AnyPart]) -> Iterator[AnyPart]:
     """Run the part that `make` returns; where it is not installed, skip with the reason (in CI: fail)."""
-    part = None
-    try:
-        part = make().start()
-    except PartMissing as error:
-        missing(str(error))
-    assert part is not None, "missing() never returns"
-    try:
+    with ExitStack() as stack:
+        try:
+            part = stack.enter_context(make())
+        except PartMissing as error:
+            missing(str(error))
         yield part
-    finally:
-        part.stop()
 
 
 def fresh_name() -> str:
