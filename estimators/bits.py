@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from estimators.channel import ChannelError, DenseChannel, Indices
 from estimators.exact import GRID, log_ratio_up
-from estimators.lazy import Bytes, byte_sampler, cells
+from estimators.lazy import Bytes, byte_sampler
 from estimators.randomness import Bits
 
 Floats = NDArray[np.float64]
@@ -143,10 +144,12 @@ class BitChannel:
         return log_ratio_up(*_product(worst, distance))
 
     @cached_property
-    def _odds(self) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
-        one = tuple((b.one, b.denominator) for b in self.blocks for _ in range(b.size))
-        zero = tuple((b.zero, b.denominator) for b in self.blocks for _ in range(b.size))
-        return one, zero
+    def _if_one(self) -> BitSampler:
+        return BitSampler([(block.one, block.denominator) for block in self.blocks for _ in range(block.size)])
+
+    @cached_property
+    def _if_zero(self) -> BitSampler:
+        return BitSampler([(block.zero, block.denominator) for block in self.blocks for _ in range(block.size)])
 
     @cached_property
     def _hot_words(self) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
@@ -165,7 +168,7 @@ class BitChannel:
         for start in range(0, len(values), step):
             part = answers[start : start + step]
             chosen = values[start : start + step]
-            draw_bits(self._odds[1], part, bits)
+            self._if_zero.fill(part, bits)
             hot = (bits.words(len(chosen)) <= last.take(chosen)) & possible.take(chosen)
             flat = part.reshape(-1)
             place = np.arange(len(chosen)) * self.width + (chosen >> 3)
@@ -184,8 +187,8 @@ class BitChannel:
         for start in range(0, len(packed), step):
             part, given = answers[start : start + step], packed[start : start + step]
             kept = if_one[: len(part)]
-            draw_bits(self._odds[0], kept, bits)
-            draw_bits(self._odds[1], part, bits)
+            self._if_one.fill(kept, bits)
+            self._if_zero.fill(part, bits)
             # given ? kept : part, without a branch
             part ^= given & (part ^ kept)
         return answers
@@ -219,23 +222,27 @@ def _product(ratios: list[tuple[int, tuple[int, int]]], count: int) -> tuple[int
     return product
 
 
-def draw_bits(odds: Sequence[tuple[int, int]], answers: Bytes, bits: Bits) -> None:
-    """Fill packed `answers` (rows, width) with independent bits; odds are exact (numerator, denominator) per bit."""
-    rows, width = answers.shape
-    spare = 8 * width - len(odds)
-    # Spare bits are drawn like the last one and wiped afterwards: a vector of equal bits then needs one table.
-    padded = [*odds, *((odds[-1],) * spare)]
-    signatures = [tuple(padded[8 * i : 8 * i + 8]) for i in range(width)]
-    start = 0
-    while start < width:
-        stop = start + 1
-        while stop < width and signatures[stop] == signatures[start]:
-            stop += 1
-        drawn = cells(rows * (stop - start), bits)
-        answers[:, start:stop] = byte_sampler(signatures[start]).resolve(drawn, bits).reshape(rows, stop - start)
-        start = stop
-    if spare:
-        answers[:, -1] &= np.uint8((1 << (8 - spare)) - 1)
+class BitSampler:
+    """Independent bits with exact odds (numerator, denominator) each, drawn eight at a time into packed answers."""
+
+    def __init__(self, odds: Sequence[tuple[int, int]]) -> None:
+        self.width = -(-len(odds) // 8)
+        spare = 8 * self.width - len(odds)
+        # Spare bits are drawn like the last one and wiped afterwards: a vector of equal bits then needs one table.
+        padded = [*odds, *((odds[-1],) * spare)]
+        signatures = (tuple(padded[8 * i : 8 * i + 8]) for i in range(self.width))
+        self._runs = [(byte_sampler(signature), len(list(run))) for signature, run in groupby(signatures)]
+        self._mask = np.uint8((1 << (8 - spare)) - 1) if spare else None
+
+    def fill(self, answers: Bytes, bits: Bits) -> None:
+        """Fill packed `answers` (rows, width) with fresh bits."""
+        start = 0
+        for sampler, run in self._runs:
+            drawn = sampler.draw(len(answers) * run, bits)
+            answers[:, start : start + run] = drawn.reshape(len(answers), run)
+            start += run
+        if self._mask is not None:
+            answers[:, -1] &= self._mask
 
 
 def one_hot(values: Indices, size: int) -> Bytes:

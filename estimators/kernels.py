@@ -96,7 +96,7 @@ def oue(lower: float, upper: float) -> Degradation:
 
 
 def sue_to_oue_possible(lower: float, upper: float) -> bool:
-    """Tell whether a chain may go from symmetric to optimised unary encoding: e^(lower/2) <= 2 e^upper/(e^upper + 1)."""
+    """Tell whether a chain may go from symmetric to optimised unary: iff e^(lower/2) <= 2 e^upper/(1 + e^upper)."""
     return math.exp(lower / 2) <= 2 * truth_probability(upper, 2)
 
 
