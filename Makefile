@@ -35,7 +35,7 @@ check: $(STAMPS)/python-test ## ruff, formatting, mypy --strict, import-linter
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-timings
+	$(BIN)/lint-imports --no-logo
 
 format: $(STAMPS)/python-test ## let ruff format the code and sort the imports
 	$(BIN)/ruff check --fix
