@@ -1,0 +1,25 @@
+"""`thaw config`: the settings in force, secrets masked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from streams.settings import TABLE, load_settings, settings_options, unknown_variables
+
+
+@click.command("config")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@settings_options(*(row.name for row in TABLE))
+def config_command(as_json: bool, **flags: Any) -> None:
+    """Show the settings in force: flags before THAW_* variables before defaults. Secrets are masked."""
+    shown = load_settings(flags).public()
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode())
+    else:
+        for variable, value in shown.items():
+            click.echo(f"{variable}={int(value) if isinstance(value, bool) else value}")
+    for name in unknown_variables():
+        click.echo(f"{name} is set but is no setting; is it misspelt?", err=True)
