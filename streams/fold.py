@@ -20,7 +20,7 @@ from producers.wire import HEADER_BYTES
 from streams import kernels
 from streams.kernels import Ints, Words
 from streams.store import GRACE_MS, UNKNOWN_SURVEY, Change, Key, Loaded, Shape
-from streams.table import AnyTable, patches, tally_bytes
+from streams.table import AnyTable, Table, patches, tally_bytes
 
 REASONS: Final = (
     *kernels.FAULTS,
@@ -148,6 +148,7 @@ def check(batches: Sequence[PartitionBatch], surveys: Surveys, partitions: int, 
             codes[chosen] = _CODE["survey"]
             continue
         ids[chosen] = survey.id
+        checked.shapes[survey.id] = Shape.of(survey)
         message = frames[chosen, kernels.MESSAGE]
         codes[chosen] = _judge(survey, frames[chosen], timestamps[message], partition_of[message], partitions, now_ms)
         chosen = chosen[codes[chosen] == kernels.GOOD]
@@ -189,7 +190,7 @@ def _take(checked: Checked, survey: Survey, words: Words, frames: Ints, chosen: 
     """Pack the reports of these frames, refuse frames with impossible ones, group the rest by log."""
     order = np.lexsort((frames[chosen, kernels.SHARD], frames[chosen, kernels.WINDOW_MS]))
     chosen = chosen[order]
-    shape = Shape.of(survey)
+    shape = checked.shapes[survey.id]
     counts = frames[chosen, kernels.COUNT]
     packed: Words = np.empty((int(counts.sum()), shape.record_bytes // 8), dtype=np.uint64)
     faults = np.zeros(len(chosen), dtype=np.int64)
@@ -216,17 +217,16 @@ def _take(checked: Checked, survey: Survey, words: Words, frames: Ints, chosen: 
         packed, chosen, counts = packed[np.repeat(good, counts)], chosen[good], counts[good]
         if not len(chosen):
             return
-    _group(checked, survey.id, shape, frames[chosen], counts, packed)
+    _group(checked, survey.id, frames[chosen], counts, packed)
 
 
-def _group(checked: Checked, survey_id: str, shape: Shape, frames: Ints, counts: Ints, packed: Words) -> None:
+def _group(checked: Checked, survey_id: str, frames: Ints, counts: Ints, packed: Words) -> None:
     """Cut the packed reports of frames that are sorted by (window, shard) where the log changes."""
     window, shard = frames[:, kernels.WINDOW_MS], frames[:, kernels.SHARD]
     firsts = np.flatnonzero(np.concatenate(([True], (np.diff(window) != 0) | (np.diff(shard) != 0))))
     sent = np.maximum.reduceat(frames[:, kernels.SENT_MS], firsts)
     ends = np.append(np.cumsum(counts)[firsts[1:] - 1], len(packed))
     begin = 0
-    checked.shapes[survey_id] = shape
     for window_ms, number, sent_ms, end in zip(
         window[firsts].tolist(), shard[firsts].tolist(), sent.tolist(), ends.tolist(), strict=True
     ):
@@ -289,11 +289,12 @@ class Cached:
             self.chunks = 1 if change.rewrite else self.chunks + 1
 
 
-def fold(key: Key, cached: Cached, reports: Words) -> Change:
+def fold(key: Key, cached: Cached, reports: Words, shape: Shape) -> Change:
     """Fold packed reports into a cached log and return what the store must do.
 
     The cached table is changed at once: unless the store then says that it made the change, the copy must be dropped.
-    A log of more than twice its live size is replaced.
+    A log of more than twice its live size is replaced. `shape` says how long the window lives from now on; a survey may
+    change that.
     """
     table = cached.table
     before = table.numbers.copy()
@@ -311,7 +312,21 @@ def fold(key: Key, cached: Cached, reports: Words) -> Change:
         log_records=len(table) if rewrite else log_records,
         accepted=accepted,
         patches=patches(before, table.numbers) if cached.stamp else [(0, table.tally().to_bytes())],
-        tally_bytes=tally_bytes(table.shape),
-        shape=table.shape,
+        tally_bytes=tally_bytes(shape),
+        shape=shape,
         counters={name: number for name, number in counted.items() if number},
     )
+
+
+def warm_up() -> None:
+    """Compile the inner loops before the first batch needs them: seconds the first time, then from a cache on disk."""
+    none = np.zeros(0, dtype=np.int64)
+    words = np.frombuffer(bytes(8), dtype=np.uint64)
+    kernels.scan_frames(words, none, none, np.zeros((1, kernels.FRAME_FIELDS), dtype=np.int64), np.zeros(1, np.uint64))
+    shape = Shape(kind="index", size=2, width=1, rungs=1, groups=1)
+    packed: Words = np.zeros((0, shape.record_bytes // 8), dtype=np.uint64)
+    kernels.pack_frames(words, none, none, none, 1, 1, 1, 1, packed, none)
+    table = Table(shape)
+    table.fold(packed)
+    table.fold_log(b"")
+    table.grow()

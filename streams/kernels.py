@@ -252,7 +252,7 @@ def _compare(a: Words, row_a: int, b: Words, row_b: int) -> int:
 
 LIVE, ACCEPTED, DUPLICATE, STALE, CONFLICT, BROKEN, TOUCHED = range(7)
 STATE_FIELDS: Final = 7
-"""Entries of the `state` of `fold_records`; LIVE counts the users in the table, BROKEN is 1 after an impossible record."""
+"""Entries of the `state` of `fold_records`; LIVE counts users, BROKEN is 1 after an impossible record."""
 
 _BLOCK: Final = 128
 # Slots of a block are read ahead of the work on them, so that the waits for memory overlap.

@@ -144,7 +144,7 @@ class Table(AnyTable):
                 raise self._broken(records[position])
             if position == len(records):
                 break
-            self._grow()
+            self.grow()
         self._live = int(state[kernels.LIVE])
         return Folded(
             accepted[: state[kernels.ACCEPTED]],
@@ -153,7 +153,8 @@ class Table(AnyTable):
             int(state[kernels.CONFLICT]),
         )
 
-    def _grow(self) -> None:
+    def grow(self) -> None:
+        """Double the number of slots; `fold` does so when they are needed."""
         larger: Words = np.zeros((2 * len(self._slots), self._slots.shape[1]), dtype=np.uint64)
         kernels.rehash(self._slots, larger, _shift(larger), self._seed)
         self._slots = larger

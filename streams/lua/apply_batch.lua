@@ -1,0 +1,71 @@
+-- All that one batch of messages does to one shard number, or none of it.
+--
+-- KEYS  offset; then for each change: log, head, tally, total
+-- ARGV  last offset of this writer, next offset, life of keys that belong to no window (ms); then for each change:
+--       stamp folded on ('' if the log was empty), new stamp, expiry (ms since the epoch), mode (append, rewrite, check),
+--       records, records in the log afterwards, accepted, length of the tally,
+--       number of counters, (name, amount)..., number of patches, (position, bytes)...
+-- Reply {-1} if the store went back in time, else {0, positions of changes that did not match...}.
+--
+-- The order of writes matters after a torn append-only file, which can revive a prefix of them: the log comes first,
+-- so that it never lacks what head, tally or offset claim, and its number of chunks betrays the tear.
+
+local stored = tonumber(redis.call('GET', KEYS[1]) or '0')
+if stored < tonumber(ARGV[1]) then
+  return {-1}
+end
+
+local function matches(stamp, log, head, tally, tally_bytes)
+  local held = redis.call('HMGET', head, 'stamp', 'chunks')
+  if stamp == '' then
+    return not held[1] and redis.call('EXISTS', log) == 0
+  end
+  return held[1] == stamp
+    and redis.call('LLEN', log) == tonumber(held[2])
+    and redis.call('STRLEN', tally) == tally_bytes
+end
+
+local reply = {0}
+local key, at, change = 2, 4, 0
+while key <= #KEYS do
+  local log, head, tally, total = KEYS[key], KEYS[key + 1], KEYS[key + 2], KEYS[key + 3]
+  local stamp, fresh, expires, mode = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+  local records, log_records, accepted = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]
+  local tally_bytes = tonumber(ARGV[at + 7])
+  local counters_at = at + 9
+  local patches_at = counters_at + 2 * tonumber(ARGV[at + 8]) + 1
+  local next_at = patches_at + 2 * tonumber(ARGV[patches_at - 1])
+
+  if matches(stamp, log, head, tally, tally_bytes) then
+    if mode ~= 'check' then
+      local chunks = redis.call('RPUSH', log, records)
+      redis.call('PEXPIREAT', log, expires)
+      if mode == 'rewrite' then
+        -- Not DEL and RPUSH: between those two nothing would be left.
+        redis.call('LTRIM', log, -1, -1)
+        chunks = 1
+      end
+      for patch = patches_at, next_at - 2, 2 do
+        redis.call('SETRANGE', tally, ARGV[patch], ARGV[patch + 1])
+      end
+      redis.call('PEXPIREAT', tally, expires)
+      redis.call('HSET', head, 'stamp', fresh, 'chunks', chunks, 'records', log_records)
+      redis.call('HINCRBY', head, 'applied', accepted)
+      redis.call('HINCRBY', total, 'applied', accepted)
+    end
+    for counter = counters_at, patches_at - 3, 2 do
+      redis.call('HINCRBY', head, ARGV[counter], ARGV[counter + 1])
+      redis.call('HINCRBY', total, ARGV[counter], ARGV[counter + 1])
+    end
+    redis.call('PEXPIREAT', head, expires)
+    redis.call('PEXPIRE', total, ARGV[3])
+  else
+    reply[#reply + 1] = change
+  end
+  key, at, change = key + 4, next_at, change + 1
+end
+
+if #reply == 1 and tonumber(ARGV[2]) > stored then
+  redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+end
+return reply
