@@ -1,8 +1,9 @@
 """Full likelihood of unary reports (RAPPOR, uRAP): needs every report, not only the counts of ones.
 
-A report's likelihood is linear in the shares of the bits it has set (Murakami & Kawamoto, Sec. 4), so an EM step is two
-products with the n x s bit matrix. The matrix stays packed, eight bits a byte and one column of bytes after another: a
-product reads each byte once and looks its eight bits up in a table of 256 sums that stays in the fastest cache.
+A report's likelihood is linear in the shares of the bits it has set (Murakami & Kawamoto, Sec. 4), so its gradient is
+two products with the n x s bit matrix. The matrix stays packed, eight bits a byte and one column of bytes after
+another: a product reads each byte once and looks its eight bits up in a table of 256 sums that stays in the fastest
+cache.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.em import MAX_EVALUATIONS, TOLERANCE, Evaluate, accelerated_em
+from estimators.ascent import projected_ascent
+from estimators.em import MAX_EVALUATIONS, TOLERANCE
 from estimators.likelihood import Maximum
 
 Floats = NDArray[np.float64]
@@ -61,7 +63,7 @@ def rappor_mle(
     tolerance: float = TOLERANCE,
     max_evaluations: int = MAX_EVALUATIONS,
 ) -> Maximum | None:
-    """Return the maximum-likelihood shares of `bits` values from unary reports of one or more rungs; None without any."""
+    """Return the maximum-likelihood shares of `bits` values from unary reports of all rungs; None without reports."""
     return urap_mle(reports, np.zeros(0, dtype=np.int64), bits, tolerance=tolerance, max_evaluations=max_evaluations)
 
 
@@ -83,10 +85,14 @@ def urap_mle(
     users = given + math.fsum(float(block.weights.sum()) for block in reports)
     if users == 0:
         return None
-    size = bits + (1 if len(revealed) else 0)
-    evaluate = _evaluate(reports, bits, given, users, lumped=bool(len(revealed)))
-    found = accelerated_em(
-        evaluate, np.full(size, 1.0 / size), users, tolerance=tolerance, max_evaluations=max_evaluations
+    likelihood = _Likelihood(tuple(reports), bits, given, users, lumped=bool(len(revealed)))
+    found = projected_ascent(
+        likelihood.evaluate,
+        likelihood.metric,
+        likelihood.start(),
+        users,
+        tolerance=tolerance,
+        max_evaluations=max_evaluations,
     )
     if not len(revealed):
         return found
@@ -96,32 +102,68 @@ def urap_mle(
     return Maximum(np.append(found.shares[:bits], found.shares[bits] * parts), value, found.stopped, found.iterations)
 
 
-def _evaluate(reports: Sequence[BitReports], bits: int, given: float, users: float, *, lumped: bool) -> Evaluate:
-    products = _products()
+@dataclass(frozen=True)
+class _Likelihood:
+    """The log-likelihood of all blocks over the sensitive shares and, if `lumped`, the share of all others together."""
 
-    def evaluate(shares: Floats) -> tuple[Floats, float]:
-        sensitive = shares[:bits]
-        total = float(sensitive.sum())
-        rest = float(shares[bits]) if lumped else 0.0
-        ratio = np.zeros(len(shares))
-        value = given * math.log(rest) if given else 0.0
-        for block in reports:
-            slope = block.present - block.absent
-            table = np.zeros(8 * len(block.columns))
-            table[:bits] = slope * sensitive
-            sums = table.reshape(-1, 8) @ _BIT_TABLE
-            back = np.zeros((len(block.columns), 256))
-            base = block.absent * total + block.outside * rest
-            weight, likelihood = products(block.columns, block.weights, sums, base, back)
-            ratio[:bits] += block.absent * weight + slope * (back @ _BIT_TABLE.T).ravel()[:bits]
-            if lumped:
-                ratio[bits] += block.outside * weight
-            value += likelihood
-        if given:
-            ratio[bits] += given / rest
-        return ratio / users, value
+    reports: tuple[BitReports, ...]
+    bits: int
+    given: float
+    users: float
+    lumped: bool
 
-    return evaluate
+    @property
+    def size(self) -> int:
+        return self.bits + int(self.lumped)
+
+    def start(self) -> Floats:
+        """Return equal sensitive shares, the others at what the revealed reports suggest."""
+        if not self.lumped:
+            return np.full(self.size, 1.0 / self.size)
+        hidden = sum(block.outside * float(block.weights.sum()) for block in self.reports)
+        protected = sum(float(block.weights.sum()) for block in self.reports)
+        told = 1.0 - hidden / protected if protected else 1.0
+        rest = min(max(self.given / self.users / max(told, 1e-3), 0.05), 0.95)
+        return np.append(np.full(self.bits, (1.0 - rest) / max(self.bits, 1)), rest)
+
+    def evaluate(self, shares: Floats) -> tuple[Floats, float]:
+        ratio = np.zeros(self.size)
+        rest = float(shares[self.bits]) if self.lumped else 0.0
+        if self.given and rest <= 0:
+            return ratio, -math.inf
+        value = self.given * math.log(rest) if self.given else 0.0
+        for block in self.reports:
+            weight, back, part = self._products(block, shares, 1)
+            ratio[: self.bits] += block.absent * weight + (block.present - block.absent) * back
+            ratio[self.bits :] += block.outside * weight
+            value += part
+        if self.given:
+            ratio[self.bits] += self.given / rest
+        return ratio / self.users, value
+
+    def metric(self, shares: Floats) -> Floats:
+        """Return the curvature per share; a constant added to a report's row is free where shares sum to one."""
+        curvature = np.zeros(self.size)
+        for block in self.reports:
+            weight, back, _ = self._products(block, shares, 2)
+            centre = block.absent + (block.present - block.absent) * float(back.mean()) / weight
+            unset, is_set = (block.absent - centre) ** 2, (block.present - centre) ** 2
+            curvature[: self.bits] += unset * weight + (is_set - unset) * back
+            curvature[self.bits :] += (block.outside - centre) ** 2 * weight
+        if self.given:
+            curvature[self.bits] += self.given / max(float(shares[self.bits]), 1e-6) ** 2
+        return np.asarray(np.maximum(curvature / self.users, 1e-9))
+
+    def _products(self, block: BitReports, shares: Floats, power: int) -> tuple[float, Floats, float]:
+        """Return sum w, Y'w and sum of weight * ln L, with w = weight / L**power and L the reports' likelihoods."""
+        slope = block.present - block.absent
+        padded = np.zeros(8 * len(block.columns))
+        padded[: self.bits] = slope * shares[: self.bits]
+        sums = padded.reshape(-1, 8) @ _BIT_TABLE
+        back = np.zeros((len(block.columns), 256))
+        base = block.absent * float(shares[: self.bits].sum()) + block.outside * float(shares[self.bits :].sum())
+        weight, value = _products()(block.columns, block.weights, sums, base, back, power)
+        return weight, (back @ _BIT_TABLE.T).ravel()[: self.bits], value
 
 
 @cache
@@ -129,9 +171,9 @@ def _products() -> Any:
     """Compile the two products on first use: devices and dashboards never pay for it."""
     import numba
 
-    @numba.njit(nogil=True, fastmath={"contract"})  # type: ignore[untyped-decorator]
+    @numba.njit(nogil=True, fastmath={"contract"})
     def products(
-        columns: Bytes, weights: Floats, sums: Floats, base: float, back: Floats
+        columns: Bytes, weights: Floats, sums: Floats, base: float, back: Floats, power: int
     ) -> tuple[float, float]:  # pragma: no cover - compiled
         width, rows = columns.shape
         block = np.empty(_BLOCK_ROWS)
@@ -149,7 +191,7 @@ def _products() -> Any:
             for i in range(count):
                 weight = weights[start + i]
                 value += weight * math.log(block[i])
-                block[i] = weight / block[i]
+                block[i] = weight / block[i] if power == 1 else weight / (block[i] * block[i])
                 total += block[i]
             for b in range(width):
                 column = columns[b, start : start + count]
