@@ -28,7 +28,7 @@ def estimates_command(survey: str | None, windows: int, as_json: bool, as_csv: b
     """Print stored estimates of SURVEY (a name or an id), or of all surveys."""
     from producers.survey_folder import SurveyFolder
     from streams.clock import system_clock
-    from streams.redis_store import open_store
+    from streams.connections import open_store
 
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other; choose one")

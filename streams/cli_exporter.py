@@ -33,8 +33,8 @@ def run_exporter(settings: Settings) -> None:
 
     from producers.survey_folder import SurveyFolder
     from streams.clock import system_clock
+    from streams.connections import open_store
     from streams.exporter import Reader, make_app
-    from streams.redis_store import open_store
 
     reader = Reader(open_store(settings), SurveyFolder(settings.surveys_folder, system_clock()))
     family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET

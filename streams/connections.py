@@ -1,11 +1,25 @@
-"""How each client library wants to be told where Kafka is and who we are."""
+"""Kafka and Redis as the settings name them: how each client library wants to be told, and the store itself."""
 
 from __future__ import annotations
 
 import ssl
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from streams.settings import Settings
+
+if TYPE_CHECKING:
+    from streams.redis_store import RedisStore
+
+
+def open_store(settings: Settings) -> RedisStore:
+    """Return the store; it connects with its first call. Every thread needs one of its own."""
+    from streams.redis_store import RedisStore
+
+    url = settings.redis
+    if settings.redis_ca and url.startswith("rediss://"):
+        url += ("&" if "?" in url else "?") + f"ssl_ca_certs={quote(settings.redis_ca)}"
+    return RedisStore.connect(url, prefix=settings.prefix)
 
 
 def kafka_python_options(settings: Settings) -> dict[str, Any]:

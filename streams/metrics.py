@@ -177,7 +177,7 @@ METRICS: tuple[Metric, ...] = (
         (),
         "From the emission of a frame to a stored estimate that contains it, per frame.",
     ),
-    Metric("worker", "thaw_worker_store_up", "gauge", (), "0 while the worker waits for Redis."),
+    Metric("worker", "thaw_worker_store_up", "gauge", (), "1 if Redis answered at the last tick."),
 )
 
 TABLE: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}

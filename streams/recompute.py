@@ -97,8 +97,10 @@ class Recomputer:
             try:
                 self.tick(stop)
                 self._redis.up()
+                self._metrics.store_up.set(1)
             except StoreUnavailableError as error:
                 self._redis.down(error)
+                self._metrics.store_up.set(0)
             except PublishError as error:
                 logger.warning("estimates are stored but not published yet: %s", error)
 

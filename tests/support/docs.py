@@ -1,0 +1,40 @@
+"""Blocks of documentation that are generated: `python -m tests.support.docs` writes them, tests compare them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from streams import metrics, settings
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
+    ("settings.md", "settings"): settings.documentation,
+    ("metrics.md", "exporter"): lambda: metrics.documentation("exporter"),
+    ("metrics.md", "worker"): lambda: metrics.documentation("worker"),
+}
+
+
+def _marks(name: str) -> tuple[str, str]:
+    return f"<!-- generated: {name} -->\n", f"\n<!-- end: {name} -->"
+
+
+def generated_block(path: Path, name: str) -> str:
+    """Return what stands between the marks of a block."""
+    begin, end = _marks(name)
+    text = path.read_text()
+    assert begin in text, f"expected {begin.strip()!r} in {path.name}; write the marks by hand once"
+    return text.split(begin, 1)[1].split(end, 1)[0]
+
+
+def write_blocks() -> None:
+    """Write all blocks anew."""
+    for (file, name), make in BLOCKS.items():
+        path = DOCS / file
+        text = path.read_text()
+        begin, end = _marks(name)
+        before, rest = text.split(begin, 1)
+        path.write_text(before + begin + make() + end + rest.split(end, 1)[1])
+
+
+if __name__ == "__main__":
+    write_blocks()
