@@ -26,7 +26,7 @@ def last_answer_error(epsilon: float, size: int) -> float:
 
 def likelihood_error(ladder: Sequence[float], size: int) -> float:
     """Return the error rate of the most likely value given all answers: by Lemma 3.1 that is the last answer."""
-    check_ladder(ladder)
+    check_ladder(ladder, highest=math.inf)
     return last_answer_error(ladder[-1], size)
 
 
@@ -42,7 +42,7 @@ def frequency_error(ladder: Sequence[float], size: int, weights: Sequence[float]
     With weights the answer of round i counts weights[i]. The program runs over scores, not over sequences: ten rounds
     with five values are some ten thousand states instead of ten million sequences.
     """
-    check_ladder(ladder)
+    check_ladder(ladder, highest=math.inf)
     points = _integer_weights([1] * len(ladder) if weights is None else weights)
     if len(points) != len(ladder):
         raise ValueError(f"{len(ladder)} rounds need as many weights; got {len(points)}")

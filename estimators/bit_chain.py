@@ -143,7 +143,7 @@ def _within(
         # One unit of the grid is mostly enough; doubling ends the search after at most 64 rounds.
         step = max(1, 2 * step)
         if step > GRID:
-            raise LadderError(f"these odds cost more than {epsilon!r} whatever the rounding", ())
+            raise LadderError(f"these odds cost more than {epsilon!r} whatever the rounding; raise the level", ())
 
 
 def _kernel(above: BitBlock, one: Fraction, zero: Fraction, epsilon: float, upper: float) -> tuple[Fraction, Fraction]:

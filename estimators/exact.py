@@ -37,7 +37,9 @@ def log_ratio_up(numerator: int, denominator: int) -> float:
 
 
 def exp_decimal(epsilon: float) -> Decimal:
-    """Return e**epsilon with 80 digits."""
+    """Return e**epsilon with 80 digits; epsilon must be finite."""
+    if not math.isfinite(epsilon):
+        raise ValueError(f"a level must be a finite number; got {epsilon!r}")
     with localcontext() as context:
         context.prec = _DIGITS
         return Decimal(epsilon).exp()

@@ -8,6 +8,7 @@ costs exactly what its last channel costs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -202,7 +203,7 @@ def rounded_forward_ratio(ladder: Sequence[float], size: int, *, grid: int = GRI
     This is what exact fractions avoid. A dynamic program over a pair of true values and where the answer is; see
     `rounded_forward_epsilon`.
     """
-    check_ladder(ladder)
+    check_ladder(ladder, highest=math.inf)
     if size == 1:
         return Fraction(1)
     truth, lie = _rounded_channel(ladder[0], size, grid)
@@ -232,7 +233,7 @@ def rounded_forward_epsilon(ladder: Sequence[float], size: int, *, grid: int = G
     Raises LadderError for a ladder in which a threshold or its complement is 0: there the loss is unbounded.
     """
     ratio = rounded_forward_ratio(ladder, size, grid=grid)
-    return log_ratio_up(1, 0) if ratio is None else log_ratio_up(ratio.numerator, ratio.denominator)
+    return math.inf if ratio is None else log_ratio_up(ratio.numerator, ratio.denominator)
 
 
 def _rounded_channel(epsilon: float, size: int, grid: int) -> tuple[Fraction, Fraction]:

@@ -183,8 +183,7 @@ def index_of(values: Sequence[str], labels: Sequence[str], *, field: str = "valu
     position = {label: i for i, label in enumerate(labels)}
     try:
         return np.array([position[value] for value in values], dtype=np.int64)
-    except KeyError as stranger:
+    except (KeyError, TypeError):
+        stranger = next(value for value in values if not isinstance(value, str) or value not in position)
         some = ", ".join(labels[:5]) + (", ..." if len(labels) > 5 else "")
-        raise ParameterError(
-            field, stranger.args[0], f"must be one of the survey's {len(labels)} values ({some})"
-        ) from None
+        raise ParameterError(field, stranger, f"must be one of the survey's {len(labels)} values ({some})") from None

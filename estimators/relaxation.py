@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.channel import Channel, Indices, RetentionChannel
+from estimators.channel import MAX_EPSILON, Channel, Indices, RetentionChannel
 from estimators.randomness import Bits
 
 # Devices per step of a draw: the words of one step fit the processor's cache, which is three times as fast.
@@ -89,10 +89,16 @@ class LadderError(ValueError):
         self.reason, self.nearest = reason, tuple(nearest)
 
 
-def check_ladder(ladder: Sequence[float]) -> None:
-    """Refuse a ladder that is empty or falls."""
+def check_ladder(ladder: Sequence[float], *, highest: float = MAX_EPSILON) -> None:
+    """Refuse a ladder that is empty, leaves [0, highest] or falls."""
     if not ladder:
         raise LadderError("a ladder needs at least one level; add one epsilon", ())
+    for level in ladder:
+        if not 0 <= level <= highest:
+            raise LadderError(
+                f"every level of a ladder must be in [0, {highest:g}]; got {level!r}",
+                [other for other in sorted(set(ladder)) if 0 <= other <= highest],
+            )
     for lower, upper in pairwise(ladder):
         if upper < lower:
             raise LadderError(

@@ -85,7 +85,7 @@ def plan_kernels(family: Family, ladder: Sequence[float]) -> list[Degradation]:
     The nearest possible ladder lowers the offending level as far as needed, or leaves it out where no level of the
     family lies below.
     """
-    check_ladder(ladder)
+    check_ladder(ladder, highest=math.inf)
     channels = [np.asarray(family(level), dtype=np.float64) for level in ladder]
     found: list[Degradation] = []
     for rung in range(len(ladder) - 1):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.moments import lie_probability, retention, truth_probability
-from estimators.relaxation import LadderError, check_ladder
+from estimators.relaxation import check_ladder
 
 Floats = NDArray[np.float64]
 
@@ -39,9 +39,7 @@ class Step:
 
 
 def _check_pair(lower: float, upper: float) -> None:
-    if not 0 <= lower <= upper:
-        check_ladder((lower, upper))
-        raise LadderError(f"levels must be at least 0; got {lower!r}", (0.0, upper))
+    check_ladder((lower, upper), highest=math.inf)
 
 
 def step(lower: float, upper: float, size: int) -> Step:
@@ -124,7 +122,7 @@ def channel_matrix(epsilon: float, size: int) -> Floats:
 
 def sequence_probability(ladder: Sequence[float], size: int, value: int, answers: Sequence[int]) -> float:
     """Return the probability of a whole sequence of answers, lowest level first, given the true value."""
-    check_ladder(ladder)
+    check_ladder(ladder, highest=math.inf)
     last = truth_probability(ladder[-1], size) if answers[-1] == value else lie_probability(ladder[-1], size)
     return last * math.prod(
         kernel(*levels, size).probability(*pair)
@@ -134,14 +132,14 @@ def sequence_probability(ladder: Sequence[float], size: int, value: int, answers
 
 def log_ratios(ladder: Sequence[float], size: int, value: int, answers: Sequence[int]) -> list[float]:
     """Return ln Pr(answers | value) / Pr(answers | x) for every x: that of the last answer alone (Pan, Lemma 3.1)."""
-    check_ladder(ladder)
+    check_ladder(ladder, highest=math.inf)
     agrees = (answers[-1] == value) - np.equal(np.arange(size), answers[-1]).astype(int)
     return [float(ladder[-1] * sign) if sign else 0.0 for sign in agrees]
 
 
 def posterior(ladder: Sequence[float], size: int, answers: Sequence[int]) -> Floats:
     """Return Pr(value | all answers) under a uniform prior: that given the last answer alone (Pan, Theorem 4.1)."""
-    check_ladder(ladder)
+    check_ladder(ladder, highest=math.inf)
     return channel_matrix(ladder[-1], size)[:, answers[-1]]
 
 
@@ -151,7 +149,7 @@ def sequence_loss(ladder: Sequence[float], size: int) -> float:
     A dynamic program over where the answer is: on the value, on the other value, elsewhere. It equals the last level
     (Pan, Property 3.6); this function exists to show it, and for ladders of more answers than can be enumerated.
     """
-    check_ladder(ladder)
+    check_ladder(ladder, highest=math.inf)
     if size == 1:
         return 0.0
     states = ("value", "rival", "elsewhere") if size > 2 else ("value", "rival")
@@ -212,7 +210,7 @@ def redrawn_rounding_loss(lower: float, upper: float, *, points: int = 100) -> f
 
 def bridge(levels: tuple[float, float, float], size: int, lowest: int, highest: int) -> Floats:
     """Return the law of the answer at the middle level given those below and above it; the true value is not needed."""
-    check_ladder(levels)
+    check_ladder(levels, highest=math.inf)
     below, above, across = (kernel(*pair, size) for pair in (levels[:2], levels[1:], levels[::2]))
     scale = across.probability(lowest, highest)
     return np.array(

@@ -63,4 +63,4 @@ def sample_size(probability: float, wrong: float, *, power: float = 0.999) -> in
     """
     reach = stats.norm.isf(SHARE / 2) * math.sqrt(probability * (1 - probability))
     reach += stats.norm.isf(1 - power) * math.sqrt(wrong * (1 - wrong))
-    return math.ceil((reach / (probability - wrong)) ** 2)
+    return int(math.ceil(float(reach / (probability - wrong)) ** 2))
