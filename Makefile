@@ -6,7 +6,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 STAMPS := .cache/stamps
 DEBIAN_RUNTIME := redis-server
-DEBIAN_TEST := redis-server kcat prometheus prometheus-alertmanager
+DEBIAN_TEST := redis-server kcat prometheus prometheus-alertmanager chromium fonts-inter
 
 # A stamp is void when what it stands for has been deleted by hand.
 NO_VENV := $(if $(wildcard $(BIN)/thaw),,force)
