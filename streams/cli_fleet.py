@@ -27,7 +27,8 @@ from producers.fleet_run import FleetRun, Progress
 from producers.scenarios import SCENARIOS, falling_shares, flights, scenario_named
 from producers.survey import Survey, load_survey
 from producers.truth import RedisTruthBoard
-from streams.clock import SystemClock
+from streams.clock import system_clock
+from streams.connections import kafka_python_options
 from streams.local_exec import die_with_parent
 from streams.settings import Settings, load_settings, settings_options
 
@@ -51,6 +52,7 @@ class FleetOptions:
     journal: str | None
     truth: bool
     processes: int
+    api_version: tuple[int, ...] | None
 
 
 def plans_for(options: FleetOptions, now_ms: int) -> list[Plan]:
@@ -104,11 +106,14 @@ def run_process(
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, lambda *_: stop.set())
     board = RedisTruthBoard(Redis.from_url(settings.redis), prefix=settings.prefix) if options.truth else None
-    publisher = KafkaPublisher(settings.reports_topic, settings.partitions, settings.kafka_options())
+    kafka_options = kafka_python_options(settings)
+    if options.api_version is not None:
+        kafka_options["api_version"] = options.api_version
+    publisher = KafkaPublisher(settings.reports_topic, settings.partitions, kafka_options)
     run = FleetRun(
         plans_for(options, first_ms),
         publisher,
-        now_ms=SystemClock().now_ms,
+        now_ms=system_clock,
         tick_ms=options.tick_ms,
         live=options.live,
         windows=options.windows,
@@ -127,7 +132,7 @@ def run_process(
 
 def run_fleet(options: FleetOptions) -> Progress:
     """Run a fleet in this process, or in several side by side; return what they did together."""
-    first_ms = SystemClock().now_ms()
+    first_ms = system_clock()
     if options.processes == 1:
         if sys.stderr.isatty():
             return run_process(options, 0, first_ms, _TerminalProgress(options))
@@ -262,6 +267,9 @@ def _parse_jump(text: str | None) -> tuple[int, int, float] | None:
 @click.option("--tick-ms", default=100, show_default=True, type=click.IntRange(1, 60_000))
 @click.option("--journal", type=click.Path(file_okay=False), help="Folder to note which reports the broker has.")
 @click.option("--truth/--no-truth", default=True, show_default=True, help="Write the simulated truth to Redis.")
+@click.option(
+    "--api-version", help="Kafka protocol to speak, such as 2.3, to brokers that cannot tell (the embedded one)."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what was sent as JSON.")
 @settings_options("kafka", "redis", "prefix", "partitions", "surveys", "log_level", "log_format")
 def fleet_command(
@@ -279,6 +287,7 @@ def fleet_command(
     tick_ms: int,
     journal: str | None,
     truth: bool,
+    api_version: str | None,
     as_json: bool,
     **flags: Any,
 ) -> None:
@@ -307,6 +316,7 @@ def fleet_command(
         journal=journal,
         truth=truth,
         processes=processes,
+        api_version=tuple(int(part) for part in api_version.split(".")) if api_version else None,
     )
     click.echo(f"seed {options.seed}", err=True)
     started = time.monotonic()
