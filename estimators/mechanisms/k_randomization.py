@@ -14,7 +14,7 @@ from estimators import crowd
 from estimators.bits import BitBlock, BitChannel, pack
 from estimators.estimates import Estimates, Method, Population
 from estimators.exact import GRID
-from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError, index_of
+from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError
 from estimators.parameters import at_least, refuse_unknown, whole_number
 from estimators.randomness import Bits
 from estimators.tally import Tally
@@ -112,17 +112,24 @@ class KRandomization(Mechanism):
 
     def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:  # noqa: ARG002  # nothing is drawn here
         """Pack each record: a list of the labels that hold for it, or true / false where there is one label."""
-        matrix = np.zeros((len(values), len(self.labels)), dtype=np.bool_)
-        for i, value in enumerate(values):
-            matrix[i, self._set_bits(value)] = True
-        return pack(matrix)
+        return pack(self._matrix(values))
 
-    def _set_bits(self, value: Any) -> NDArray[np.int64]:
-        if isinstance(value, bool | np.bool_) and len(self.labels) == 1:
-            return np.zeros(int(value), dtype=np.int64)
-        if isinstance(value, str | bytes) or not isinstance(value, Sequence | set | frozenset):
-            raise ParameterError("value", value, "must list the labels that hold (or be true or false for one label)")
-        return index_of(list(value), self.labels)
+    def _matrix(self, values: Sequence[Any]) -> NDArray[np.bool_]:
+        position = {label: i for i, label in enumerate(self.labels)}
+        matrix = np.zeros((len(values), len(self.labels)), dtype=np.bool_)
+        for row, value in enumerate(values):
+            if isinstance(value, bool) and len(self.labels) == 1:
+                matrix[row, 0] = value
+                continue
+            if isinstance(value, str | bytes) or not isinstance(value, Sequence | set | frozenset):
+                raise ParameterError(
+                    "value", value, "must list the labels that hold (for one label also true or false)"
+                )
+            for label in value:
+                if label not in position:
+                    raise ParameterError("value", label, f"must be one of the labels {', '.join(self.labels)}")
+                matrix[row, position[label]] = True
+        return matrix
 
     def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
         """Draw one copy of every record; the copies of a record are independent draws."""
@@ -170,10 +177,7 @@ class KRandomization(Mechanism):
 
     def truth(self, values: Sequence[Any]) -> NDArray[np.float64]:
         """Return the share of records with each bit set."""
-        total = np.zeros(len(self.labels))
-        for value in values:
-            total[self._set_bits(value)] += 1
-        return total / max(len(values), 1)
+        return np.asarray(self._matrix(values).sum(axis=0) / max(len(values), 1))
 
     def simulate(self, picks: NDArray[np.int64], words: NDArray[np.uint64]) -> Sequence[Any]:
         """Return records: the picked label, each other one with a chance of a quarter; a single label in a third."""
