@@ -1,0 +1,226 @@
+"""A device that dies anywhere never emits two different answers for one rung, and never spends unrecorded budget.
+
+Failure: two different bytes for one (token, rung); a rung on the wire that the ledger did not charge; a rung that never
+arrives although the device was restarted. Not a failure: the same bytes twice.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from producers import wire
+from producers.budget import cost_units
+from producers.device import Device
+from producers.ledger import Ledger
+from producers.survey import Survey
+from producers.transport import Message
+from tests.support.deadline import until
+from tests.support.surveys import WEEK, WINDOW_MS, survey
+
+END = WEEK + WINDOW_MS
+CRASHED = 137
+DEVICE_FILES = ("device.py", "ledger.py", "outbox.py", "budget.py", "test_device_crash.py")
+
+
+class FileTransport:
+    """Emitted bytes go to a file at once, so that they outlive the process: what is in it has left the device."""
+
+    partitions = 8
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def send(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            os.write(self._file, message.value)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def emitted(path: Path, asked: Survey) -> dict[tuple[bytes, int], set[bytes]]:
+    """All frames that ever left, whole, by (token, rung)."""
+    raw = path.read_bytes() if path.exists() else b""
+    found: dict[tuple[bytes, int], set[bytes]] = {}
+    for header in wire.headers(raw) if raw else ():
+        assert isinstance(header, wire.Header)
+        columns = wire.columns(raw, header, asked.layout)
+        frame = raw[header.start : header.start + header.length]
+        found.setdefault((columns.tokens[0].tobytes(), int(columns.rungs[0])), set()).add(frame)
+    return found
+
+
+def live(folder: Path, asked: Survey) -> None:
+    """The life of a device: two windows, all rungs. Running it again after a crash repeats what was done."""
+    transport = FileTransport(folder / "wire")
+    with Device(folder / "ledger", [asked], transport) as device:
+        device.observe(asked, "green", WEEK)
+        device.tick(WEEK)
+        device.tick(END + 10_000)
+        device.observe(asked, "red", END + 11_000)
+        device.tick(END + 30_000)
+    transport.close()
+
+
+def check(folder: Path, asked: Survey) -> int:
+    """Assert what must hold at any moment; returns the number of different (token, rung) seen."""
+    seen = emitted(folder / "wire", asked)
+    torn = {key: frames for key, frames in seen.items() if len(frames) > 1}
+    assert not torn, f"two different answers for one rung: {torn}"
+    charged: dict[bytes, int] = {}
+    for token, rung in seen:
+        charged[token] = max(charged.get(token, 0), cost_units(asked.mechanism.epsilons[rung]))
+    if (folder / "ledger").exists():
+        ledger = Ledger(folder / "ledger")
+        assert sum(charged.values()) <= ledger.odometer().spent_units
+        assert ledger.odometer().spent_units == sum(chain.charged_units for chain in ledger.living())
+        ledger.close()
+    else:
+        assert not seen
+    return len(seen)
+
+
+def die_at_line(number: int) -> Any:
+    """Return a trace function that ends the process before the given line of the device's own code is run."""
+    seen = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal seen
+        if not frame.f_code.co_filename.endswith(DEVICE_FILES):
+            return None
+        if event == "line":
+            seen += 1
+            if seen == number:
+                os._exit(CRASHED)
+        return trace
+
+    return trace
+
+
+def crash_in_child(folder: Path, asked: Survey, line: int) -> bool:
+    """Live in a forked process that dies at a line; tells whether it came that far."""
+    child = os.fork()
+    if child == 0:
+        sys.settrace(die_at_line(line))
+        live(folder, asked)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    assert code in (0, CRASHED)
+    return code == CRASHED
+
+
+def crash_at_every_line(root: Path) -> int:
+    """Kill a device before each line of its code in turn, start it again, check; returns how often it was killed."""
+    asked = survey()
+    line = 1
+    while True:
+        folder = root / str(line)
+        folder.mkdir()
+        if not crash_in_child(folder, asked, line):
+            return line - 1
+        before = emitted(folder / "wire", asked)
+        check(folder, asked)
+        live(folder, asked)
+        # All rungs of the first window, the first of the second.
+        assert check(folder, asked) == 4
+        after = emitted(folder / "wire", asked)
+        assert all(after[key] == frames for key, frames in before.items())
+        shutil.rmtree(folder)
+        line += 1
+
+
+def test_a_device_killed_before_any_line_repeats_itself_and_nothing_else() -> None:
+    # In memory where there is such a folder: a thousand crashes would otherwise wait for the disk at every commit. In a
+    # process of its own: forking all that the test runner has loaded takes several times as long.
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as folder:
+        result = subprocess.run([sys.executable, "-m", __name__, folder], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) > 500, "the trace function saw too few lines to mean anything"
+
+
+def endless() -> Survey:
+    """A survey whose budget and retention no test uses up."""
+    return survey(lifetime="lifetime = 1000000", retention='retention = "90d"')
+
+
+CHILD = """
+import sys, time
+from pathlib import Path
+from producers.device import Device
+from tests.integration.test_device_crash import FileTransport, endless
+from tests.support.surveys import WEEK, WINDOW_MS
+
+folder, asked = Path(sys.argv[1]), endless()
+with Device(folder / "ledger", [asked], FileTransport(folder / "wire")) as device:
+    for step in range(int(sys.argv[2]), 10**9):
+        now_ms = WEEK + step * 10_000
+        if step % 6 == 0:
+            device.observe(asked, "green", now_ms)
+        device.tick(now_ms)
+        (folder / "step").write_text(str(step))
+"""
+
+
+def test_a_device_killed_by_the_system_repeats_itself_and_nothing_else(tmp_path: Path) -> None:
+    """Real processes and kill -9, at moments nobody chose."""
+    asked = endless()
+    chosen = random.Random(1)
+    start = 0
+    for _ in range(6):
+        (tmp_path / "step").unlink(missing_ok=True)
+        child = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                CHILD,
+                str(tmp_path),
+                str(start),
+            ]
+        )
+        try:
+            until((tmp_path / "step").exists, 60, "the device's first step")
+            aim = time.monotonic() + chosen.uniform(0.0, 0.2)
+            until(lambda aim=aim: time.monotonic() >= aim, 10, "the chosen moment")  # type: ignore[misc]
+        finally:
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+        # Go back a little, as a device does whose last steps were not noted: it must repeat, not redraw.
+        start = max(int((tmp_path / "step").read_text() or start) - 12, 0)
+        check_emitted_only(tmp_path, asked)
+    assert len(emitted(tmp_path / "wire", asked)) > 10
+
+
+def check_emitted_only(folder: Path, asked: Survey) -> None:
+    torn = [key for key, frames in emitted(folder / "wire", asked).items() if len(frames) > 1]
+    assert not torn
+
+
+def test_the_check_would_notice_a_redrawn_answer(tmp_path: Path) -> None:
+    """The mutant: a device that forgets its ledger but keeps its secret."""
+    asked = survey()
+    for _ in range(40):
+        live(tmp_path, asked)
+        ledger = Ledger(tmp_path / "ledger")
+        ledger.connection.execute("DELETE FROM chains")
+        ledger.close()
+    with pytest.raises(AssertionError, match="two different answers for one rung"):
+        check(tmp_path, asked)
+
+
+if __name__ == "__main__":
+    print(crash_at_every_line(Path(sys.argv[1])))
