@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from estimators.channel import RetentionChannel
 from estimators.estimates import Estimates, Method, Population
-from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError, index_of
+from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, index_of
+from estimators.parameters import refuse_unknown
 from estimators.randomness import Bits
 from estimators.relaxation import Chain
 from estimators.tally import Tally
@@ -42,8 +43,7 @@ class GRR(Mechanism):
     @classmethod
     def build(cls, values: Sequence[str], ladder: Sequence[float], parameters: Mapping[str, Any]) -> GRR:
         """Build from values and ladder; there are no further parameters."""
-        if parameters:
-            raise ParameterError("mechanism", dict(parameters), "grr takes no parameters; remove them")
+        refuse_unknown(parameters, (), cls.name)
         return cls(values, ladder)
 
     @property

@@ -28,7 +28,7 @@ Base = Literal["urr", "urap"]
 
 
 class PUM(Mechanism):
-    """uRR or uRAP over sensitive values, tags and other values; tags are sensitive, and spread afterwards."""
+    """Send a tag in place of a personally sensitive value, through uRR or uRAP; spread the tags afterwards."""
 
     name = "pum"
     source = "Murakami & Kawamoto, Sec. 5, Eq. 20 to 23"

@@ -23,8 +23,8 @@ from tests.support.simulate import simulated_tally, simulated_values
 from tests.support.stats import SHARE, assert_chi_square, assert_normal
 
 LADDER = (1.0, 2.0, 4.0)
-FLEETS = 150
-USERS = 3_000
+FLEETS = 100
+USERS = 2_000
 
 CASES: list[tuple[str, list[str], tuple[float, ...], dict[str, Any]]] = [
     ("sue", ["a", "b", "c", "d"], LADDER, {}),

@@ -3,11 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from estimators import catalogue
 from streams import metrics, settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
+    ("mechanisms.md", "overview"): catalogue.overview,
+    ("mechanisms.md", "sections"): catalogue.sections,
     ("settings.md", "settings"): settings.documentation,
     ("metrics.md", "exporter"): lambda: metrics.documentation("exporter"),
     ("metrics.md", "worker"): lambda: metrics.documentation("worker"),

@@ -1,0 +1,52 @@
+"""The page about all mechanisms, made from the mechanisms themselves."""
+
+from __future__ import annotations
+
+import inspect
+
+from estimators.mechanism import Mechanism
+from estimators.mechanisms import mechanism_class, names
+
+
+def overview() -> str:
+    """Return one table row per mechanism: word, what it does, whether it is local privacy, which ladders."""
+    rows = ["| word | what a device does | local | ladder |", "|---|---|---|---|"]
+    for name in names():
+        kind = mechanism_class(name)
+        local = "yes" if kind.guarantee.local else "**no**"
+        rows.append(f"| [`{name}`](#{name}) | {_cell(summary(kind))} | {local} | {_cell(kind.ladders)} |")
+    return "\n".join(rows)
+
+
+def sections() -> str:
+    """Return one section per mechanism: guarantee, threat model, ladder, parameters, estimators, source, errata."""
+    return "\n\n".join(section(name) for name in names())
+
+
+def section(name: str) -> str:
+    """Return the section of one mechanism."""
+    kind = mechanism_class(name)
+    lines = [f"### {name}", "", summary(kind), "", f"*Guarantee.* {kind.guarantee.sentence}"]
+    lines += ["", f"*Against whom.* {kind.guarantee.threat_model}"]
+    if not kind.guarantee.local:
+        lines += ["", "**Not local differential privacy**: a survey must say `accept_risk` in so many words."]
+    lines += ["", f"*Ladder.* {kind.ladders}"]
+    lines += ["", f"*Estimators.* {', '.join(f'`{method}`' for method in kind.estimators)}."]
+    lines += ["", f"*Source.* {kind.source}."]
+    if kind.parameters:
+        lines += ["", "| parameter | meaning |", "|---|---|"]
+        lines += [f"| `{parameter}` | {_cell(meaning)} |" for parameter, meaning in kind.parameters.items()]
+    if kind.corrections:
+        lines += ["", "Where it departs from the printed paper:", ""]
+        lines += [f"* {correction}" for correction in kind.corrections]
+    return "\n".join(lines)
+
+
+def summary(kind: type[Mechanism]) -> str:
+    """Return the first paragraph of a mechanism's docstring in one line."""
+    text = inspect.cleandoc(kind.__doc__ or "").split("\n\n", 1)[0]
+    return " ".join(text.split())
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
