@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 
 import click
 import faust
+import numpy as np
 from faust.types import TP
 from prometheus_client import start_http_server
 
@@ -117,8 +118,9 @@ class ChunkHandler:
         self._metrics.records.inc(sum(len(batch.records) for batch in batches))
         self._metrics.reports.inc(applied.reports)
         self._metrics.last_batch.set(now_ms / 1_000)
-        for window, sent_ms in applied.windows.items():
-            self._latencies.applied(window, [(sent_ms, 1)], now_ms)
+        for window, moments in applied.frames_sent_ms.items():
+            sent_ms, frames = np.unique(moments, return_counts=True)
+            self._latencies.applied(window, zip(sent_ms.tolist(), frames.tolist(), strict=True), now_ms)
 
 
 def _batch(chunk: Chunk) -> PartitionBatch:

@@ -179,6 +179,7 @@ class Applier:
         refused = sum(checked.counters.values(), Counter[str]())
         return Applied(
             windows=checked.sent_ms,
+            frames_sent_ms=checked.frames_sent_ms,
             reports=sum(map(len, checked.reports.values())),
             applied=counted["applied"],
             duplicate=counted["duplicate"],

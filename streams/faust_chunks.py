@@ -19,6 +19,8 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 logger = logging.getLogger(__name__)
+_STEPS = logging.getLogger("faust.chunks")
+"""For the lines in which Faust's services tell of their every step; kept quiet like those of Faust itself."""
 
 StartOffsets = Callable[[Mapping[TP, int | None]], Awaitable[Mapping[TP, int]]]
 """Given Kafka's committed offsets (None: never committed), tells where to start reading."""
@@ -43,6 +45,7 @@ class ChunkConsumer(driver.Consumer):
     """Hands over whole chunks and starts reading where the store says."""
 
     app: ChunkApp
+    logger = _STEPS
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -173,6 +176,7 @@ class ChunkTopic(faust.Topic):
 class ChunkApp(faust.App):
     """A Faust app that reads chunks, keeps nothing on disk and starts reading where `start_offsets` says."""
 
+    logger = _STEPS
     start_offsets: StartOffsets
 
     def __init__(self, name: str, *, start_offsets: StartOffsets, **options: Any) -> None:

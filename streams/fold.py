@@ -88,6 +88,8 @@ class Checked:
     """By survey id."""
     sent_ms: dict[tuple[str, int], int] = field(default_factory=dict)
     """By survey id and window: when the youngest good frame was sent, as it claims."""
+    frames_sent_ms: dict[tuple[str, int], Ints] = field(default_factory=dict)
+    """By survey id and window: when each good frame was sent, as it claims."""
     dead_letters: list[DeadLetter] = field(default_factory=list)
     counters: dict[tuple[str, int | None], Counter[str]] = field(default_factory=dict)
     """rejected:REASON and expired, in reports; by survey id, and window where the frame's window can be believed."""
@@ -234,6 +236,11 @@ def _group(checked: Checked, survey_id: str, frames: Ints, counts: Ints, packed:
         youngest = checked.sent_ms.get((survey_id, window_ms))
         checked.sent_ms[survey_id, window_ms] = sent_ms if youngest is None else max(youngest, sent_ms)
         begin = end
+    cuts = np.flatnonzero(np.diff(window)) + 1
+    for window_ms, moments in zip(
+        window[np.append(0, cuts)].tolist(), np.split(frames[:, kernels.SENT_MS], cuts), strict=True
+    ):
+        checked.frames_sent_ms[survey_id, window_ms] = moments
 
 
 def _answers(packed: Words, shape: Shape) -> NDArray[Any]:
