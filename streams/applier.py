@@ -66,6 +66,8 @@ class Applied:
 
     windows: Mapping[tuple[str, int], int]
     """Survey id and window start of every window touched, and when its youngest frame was sent (as it claims, ms)."""
+    frames_sent_ms: Mapping[tuple[str, int], Ints]
+    """The same for each of its frames."""
     reports: int
     """All good reports: applied, duplicate, stale, or a conflict that lost."""
     applied: int
