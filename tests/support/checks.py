@@ -15,14 +15,14 @@ import pytest
 from numpy.typing import NDArray
 
 from estimators.bit_chain import BitChain
-from estimators.bits import count_ones
 from estimators.channel import Channel, DenseChannel, RetentionChannel
 from estimators.exact import GRID
-from estimators.mechanism import Drawn, Mechanism, ParameterError
+from estimators.mechanism import Mechanism, ParameterError
 from estimators.mechanisms import mechanism_class
 from estimators.randomness import SeededBits
 from estimators.relaxation import Chain
 from estimators.tally import Tally
+from tests.support.simulate import simulated_tally, simulated_values
 from tests.support.stats import SHARE
 
 Rows = tuple[tuple[Fraction, ...], ...]
@@ -226,7 +226,7 @@ def check_serialisation(example: Example) -> None:
 
 def check_draws(mechanism: Mechanism, *, random_in_draw: bool) -> None:
     """Answers have the form of the wire, a correct device could have sent each, and the seed alone decides."""
-    inputs = simulated_inputs(mechanism, 1000, SeededBits(5, "inputs"))
+    inputs = simulated_inputs(mechanism, 1000, 5)
     drawn = mechanism.draw(inputs, SeededBits(5, "draw"))
     again = mechanism.draw(inputs, SeededBits(5, "draw"))
     other = mechanism.draw(inputs, SeededBits(6, "draw"))
@@ -269,7 +269,7 @@ def check_edges(example: Example) -> None:
     top = example.ladder[-1]
     if len(example.ladder) > 1:
         equal = example.build(ladder=(top, top))
-        answers = equal.draw(simulated_inputs(equal, 500, SeededBits(3)), SeededBits(4)).answers
+        answers = equal.draw(simulated_inputs(equal, 500, 3), SeededBits(4)).answers
         assert np.array_equal(answers[0], answers[1])
         assert equal.epsilons[0] == equal.epsilons[1]
     if example.build().guarantee.local:
@@ -297,46 +297,20 @@ def check_cost_only_upwards(mechanism: Mechanism) -> None:
 
 def check_draws_are_valid(mechanism: Mechanism) -> None:
     """Drawn answers are answers."""
-    inputs = simulated_inputs(mechanism, 50, SeededBits(8))
+    inputs = simulated_inputs(mechanism, 50, 8)
     for answers in mechanism.draw(inputs, SeededBits(9)).answers:
         assert mechanism.valid(answers).all()
 
 
-def simulated_values(mechanism: Mechanism, count: int, bits: SeededBits) -> Sequence[Any]:
-    """Return true values of a simulated fleet; small indices are more frequent."""
-    kinds = mechanism.simulated_values
-    weights = np.arange(kinds, 0, -1, dtype=np.float64)
-    edges = np.cumsum(weights / weights.sum())
-    uniform = (bits.words(count) >> np.uint64(11)).astype(np.float64) / (1 << 53)
-    picks = np.minimum(np.searchsorted(edges, uniform, side="right"), kinds - 1)
-    return mechanism.simulate(picks.astype(np.int64), bits.words(count))
-
-
-def simulated_inputs(mechanism: Mechanism, count: int, bits: SeededBits) -> NDArray[Any]:
+def simulated_inputs(mechanism: Mechanism, count: int, seed: int) -> NDArray[Any]:
     """Return chain inputs of a simulated fleet."""
-    return mechanism.encode(simulated_values(mechanism, count, bits), bits)
-
-
-def tally_of(mechanism: Mechanism, drawn: Drawn, rungs: NDArray[np.int64]) -> Tally:
-    """Count the last answer of every device; rungs[i] is where device i stopped."""
-    tally = Tally.empty(mechanism.rungs, mechanism.groups, mechanism.answer.cells)
-    for rung, group in product(range(mechanism.rungs), range(mechanism.groups)):
-        chosen = drawn.answers[rung][(rungs == rung) & (drawn.groups == group)]
-        tally.users[rung, group] = len(chosen)
-        if mechanism.answer.kind == "bits":
-            tally.counts[rung, group] = count_ones(chosen, mechanism.answer.size)
-        else:
-            tally.counts[rung, group] = np.bincount(chosen, minlength=mechanism.answer.size)
-    return tally
+    return mechanism.encode(simulated_values(mechanism, count, seed), SeededBits(seed, "inputs"))
 
 
 def check_estimates(mechanism: Mechanism, *, devices: int = 20_000) -> None:
     """Intervals at a tiny alpha hold the truth of a fleet on all rungs, by every method; nobody gives no numbers."""
-    bits = SeededBits(11, mechanism.name)
-    values = simulated_values(mechanism, devices, bits)
-    drawn = mechanism.draw(mechanism.encode(values, bits), bits)
-    rungs = (bits.words(devices) % np.uint64(mechanism.rungs)).astype(np.int64)
-    tally = tally_of(mechanism, drawn, rungs)
+    values = simulated_values(mechanism, devices, 11)
+    tally = simulated_tally(mechanism, values, 11)
     truth = mechanism.truth(values)
     alpha = SHARE / len(mechanism.labels)
     for method in mechanism.estimators:

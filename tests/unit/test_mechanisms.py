@@ -2,45 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from estimators.mechanisms import names
 from tests.support.checks import Example, check_mechanism
-
-LETTERS = ("a", "b", "c", "d")
-MANY = (2, 300)
-
-EXAMPLES = (
-    Example("grr", LETTERS, sizes=(1, *MANY)),
-    Example("warner", ("no", "yes")),
-    Example("simmons", ("no", "yes")),
-    Example("christofides", ("no", "yes")),
-    Example("improved_christofides", ("no", "yes"), ladder=(1.0,), random_in_draw=False),
-    Example("ewrr", LETTERS, sizes=MANY),
-    Example("rr3_dagger", ("none", "plus", "minus")),
-    Example("rr3_ddagger", ("none", "plus", "minus")),
-    Example("rr3_club", ("none", "plus", "minus")),
-    Example("lpp", ("bread", "milk"), sizes=(1, *MANY)),
-    Example("pckv_ue", ("bread", "milk"), sizes=(1, *MANY)),
-    Example("sue", LETTERS, sizes=(1, *MANY)),
-    Example("oue", LETTERS, sizes=(1, *MANY)),
-    Example(
-        "rappor",
-        ("apple", "pear", "plum"),
-        ladder=(2.0, 4.0, 8.0),
-        parameters={"bits": 32, "cohorts": 4},
-        sizes=(1, *MANY),
-        strangers=("", None, 3.5e300, ["apple"]),
-    ),
-    Example("mean", ("age",), parameters={"low": 0.0, "high": 100.0}, strangers=("old", None, [1.0], math.nan)),
-    Example("urr", LETTERS, parameters={"sensitive": ["a", "c"]}, sizes=MANY),
-    Example("urap", LETTERS, parameters={"sensitive": ["a", "c"]}, sizes=MANY),
-    Example("mangat", ("yes", "no")),
-    Example("pum", LETTERS, parameters={"sensitive": ["a"], "tags": ["home", "work"]}, sizes=MANY),
-    Example("k_randomization", LETTERS, ladder=(0.7,), parameters={"least_records": 1000}),
-)
+from tests.support.examples import EXAMPLES
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
