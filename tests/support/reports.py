@@ -1,0 +1,231 @@
+"""Reports, frames and an oracle for tests of folding and storing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.mechanism import Answer, Guarantee, Mechanism
+from estimators.tally import Tally
+from producers import wire
+from producers.survey import Survey
+from producers.windows import Windows
+from streams.fold import PartitionBatch, Record
+from streams.store import Shape
+
+WINDOW_MS = 60_000
+NOW_MS = 4_000_000_020_000
+"""In the future, so that keys that expire soon after it are not gone in a real Redis yet."""
+WINDOW = NOW_MS // WINDOW_MS * WINDOW_MS
+TOPIC = "thaw.reports.v1"
+
+
+class AnyAnswer(Mechanism):
+    """A mechanism of which only the form of the answers matters."""
+
+    name = "any_answer"
+    source = "tests"
+    guarantee = Guarantee("none", "none")
+
+    def __init__(self, kind: Any, size: int, *, rungs: int = 4, groups: int = 1) -> None:
+        self.answer, self.groups = Answer(kind, size), groups
+        self.ladder, self.labels = tuple(float(i + 1) for i in range(rungs)), ("a", "b")
+
+    @classmethod
+    def build(cls, values: Sequence[str], ladder: Sequence[float], parameters: Mapping[str, Any]) -> NoReturn:
+        raise NotImplementedError
+
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        return self.ladder
+
+    def encode(self, values: Sequence[Any], bits: Any) -> NoReturn:
+        raise NotImplementedError
+
+    def draw(self, inputs: Any, bits: Any) -> NoReturn:
+        raise NotImplementedError
+
+    def estimate(self, tally: Tally, **options: Any) -> NoReturn:
+        raise NotImplementedError
+
+    def truth(self, values: Sequence[Any]) -> NoReturn:
+        raise NotImplementedError
+
+    def canonical(self) -> dict[str, Any]:
+        return {"name": self.name}
+
+
+class TwoPlanes(AnyAnswer):
+    """Key-value answers as two bit planes: a key that is absent has no value bit."""
+
+    def __init__(self, keys: int, *, rungs: int = 3) -> None:
+        super().__init__("bits", 2 * keys, rungs=rungs)
+        self._keys = keys
+
+    def valid(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
+        bits = np.unpackbits(answers, axis=1, bitorder="little", count=2 * self._keys)
+        return np.asarray(
+            super().valid(answers) & ~((bits[:, : self._keys] == 0) & (bits[:, self._keys :] == 1)).any(1)
+        )
+
+
+def survey_of(mechanism: Mechanism, *, name: str = "test", shards: int = 4, retention_ms: int = 600_000) -> Survey:
+    return Survey(
+        name=name,
+        question="?",
+        mechanism=mechanism,
+        opens_ms=tuple(range(mechanism.rungs)),
+        jitter_ms=0,
+        windows=Windows(WINDOW_MS, WINDOW_MS),
+        retention_ms=retention_ms,
+        skew_ms=5_000,
+        lifetime_epsilon=100.0,
+        shards=shards,
+        method="auto",
+        alpha=0.05,
+        population="fleet",
+        accept_risk="",
+    )
+
+
+CATEGORICAL = survey_of(AnyAnswer("index", 5), name="categorical")
+WIDE_INDEX = survey_of(AnyAnswer("index", 70_000, rungs=2), name="wide")
+BITS_IN_GROUPS = survey_of(AnyAnswer("bits", 128, rungs=3, groups=2), name="bits")
+KEY_VALUE_INDEX = survey_of(AnyAnswer("index", 3 * 100, rungs=3), name="keyvalue")
+KEY_VALUE_PLANES = survey_of(TwoPlanes(10), name="planes")
+SURVEYS = (CATEGORICAL, WIDE_INDEX, BITS_IN_GROUPS, KEY_VALUE_INDEX, KEY_VALUE_PLANES)
+
+
+class SurveyDict:
+    """Surveys that are all known from the start."""
+
+    def __init__(self, *surveys: Survey) -> None:
+        self._surveys = {survey.digest: survey for survey in surveys}
+
+    def get(self, digest: bytes, now_ms: int) -> Survey | None:  # noqa: ARG002  # always known
+        return self._surveys.get(digest)
+
+    def surveys(self, now_ms: int) -> Sequence[Survey]:  # noqa: ARG002  # always known
+        return list(self._surveys.values())
+
+
+class Report(NamedTuple):
+    """One report as a device sends it."""
+
+    token: bytes
+    rung: int
+    answer: bytes
+    group: int = 0
+
+
+def shard_of(token: bytes, survey: Survey) -> int:
+    return int.from_bytes(token[13:], "little") % survey.shards
+
+
+def token_in(shard: int, number: int, survey: Survey) -> bytes:
+    """Return token `number` of a shard."""
+    return random.Random(number).randbytes(13) + (shard + survey.shards * (number % 5)).to_bytes(3, "little")
+
+
+def random_reports(
+    survey: Survey, users: int, count: int, rng: random.Random, shard: int | None = None
+) -> list[Report]:
+    """Return reports of few users, so that all kinds of repetition and contradiction happen."""
+    reports = []
+    for _ in range(count):
+        user = rng.randrange(users)
+        place = user % survey.shards if shard is None else shard
+        reports.append(
+            Report(
+                token_in(place, user, survey),
+                rng.randrange(survey.mechanism.rungs),
+                random_answer(survey, rng),
+                rng.randrange(survey.mechanism.groups),
+            )
+        )
+    return reports
+
+
+def random_answer(survey: Survey, rng: random.Random) -> bytes:
+    answer = survey.mechanism.answer
+    if answer.kind == "index":
+        return rng.randrange(answer.size).to_bytes(answer.width, "little")
+    bits = rng.getrandbits(answer.size)
+    if isinstance(survey.mechanism, TwoPlanes):
+        keys = answer.size // 2
+        bits &= ~(~bits << keys)
+    return bits.to_bytes(answer.width, "little")
+
+
+def frame_of(
+    survey: Survey,
+    reports: Sequence[Report],
+    *,
+    window_ms: int = WINDOW,
+    sent_ms: int = NOW_MS,
+    shard: int | None = None,
+) -> bytes:
+    """Return one frame; all reports must be of one shard unless a lie is wanted."""
+    columns = wire.Reports(
+        tokens=np.frombuffer(b"".join(report.token for report in reports), np.uint8).reshape(-1, 16),
+        answers=np.frombuffer(b"".join(report.answer for report in reports), np.uint8).reshape(len(reports), -1),
+        rungs=np.array([report.rung for report in reports], dtype=np.uint8),
+        groups=np.array([report.group for report in reports], dtype=np.uint16) if survey.layout.grouped else None,
+    )
+    where = shard_of(reports[0].token, survey) if shard is None else shard
+    return wire.encode(survey.digest, window_ms, sent_ms, where, columns, survey.layout)
+
+
+def messages_of(
+    survey: Survey, reports: Iterable[Report], *, partitions: int, window_ms: int = WINDOW
+) -> dict[int, bytes]:
+    """Return one message for each partition, with one frame for each run of reports of one shard."""
+    messages: dict[int, list[bytes]] = {}
+    by_shard: dict[int, list[Report]] = {}
+    for report in reports:
+        by_shard.setdefault(shard_of(report.token, survey), []).append(report)
+    for shard, some in by_shard.items():
+        messages.setdefault(shard % partitions, []).append(frame_of(survey, some, window_ms=window_ms))
+    return {partition: b"".join(frames) for partition, frames in messages.items()}
+
+
+def batch_of(*values: bytes | None, partition: int = 0, start: int = 0, timestamp_ms: int = NOW_MS) -> PartitionBatch:
+    """Return a batch of messages at consecutive offsets."""
+    records = [Record(start + i, timestamp_ms, value) for i, value in enumerate(values)]
+    return PartitionBatch(TOPIC, partition, records, start + len(values))
+
+
+def oracle(survey: Survey, reports: Iterable[Report]) -> Tally:
+    """Return the tally of a *set* of reports: of each token the greatest (rung, answer and group bytes)."""
+    groups, best = survey.mechanism.groups, dict[bytes, tuple[int, int, Report]]()
+    for report in reports:
+        tail = report.group.to_bytes(2, "little") if groups > 1 else b""
+        rank = (report.rung, int.from_bytes(report.answer + tail, "little"), report)
+        name = report.token[:13] + bytes([shard_of(report.token, survey)])
+        best[name] = max(best.get(name, rank), rank, key=lambda entry: entry[:2])
+    answer = survey.mechanism.answer
+    tally = Tally.empty(survey.mechanism.rungs, groups, answer.cells)
+    for rung, _, report in best.values():
+        number = int.from_bytes(report.answer, "little")
+        tally.users[rung, report.group] += 1
+        cells = [number] if answer.kind == "index" else [bit for bit in range(answer.size) if number >> bit & 1]
+        tally.counts[rung, report.group, cells] += 1
+    return tally
+
+
+def packed(survey: Survey, reports: Sequence[Report]) -> NDArray[np.uint64]:
+    """Return reports as the log holds them, one a row."""
+    shape = Shape.of(survey)
+    rows = [
+        report.token[:13]
+        + bytes([report.rung + 1])
+        + report.answer
+        + (report.group.to_bytes(2, "little") if shape.groups > 1 else b"")
+        for report in reports
+    ]
+    joined = b"".join(row.ljust(shape.record_bytes, b"\0") for row in rows)
+    return np.frombuffer(joined, dtype=np.uint64).reshape(len(reports), shape.record_bytes // 8)
