@@ -19,6 +19,7 @@ from typing import Final, Protocol, TypeVar
 from producers.survey import Survey
 from streams.clock import Clock, system_clock
 from streams.fold import Cached, Checked, DeadLetter, PartitionBatch, Record, check, fold, warm_up
+from streams.kernels import Ints
 from streams.store import KEEP_MS, Key, ShardBatch, Store, StoreUnavailableError
 
 __all__ = ["Applied", "Applier", "DeadLetter", "LeaveError", "PartitionBatch", "Record", "Surveys", "warm_up"]
