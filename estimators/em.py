@@ -69,6 +69,11 @@ def accelerated_em(
     return Maximum(current, best, "iterations", evaluations)
 
 
+def uniform(values: int) -> Floats:
+    """Return equal shares, the usual start."""
+    return np.full(values, 1.0 / values)
+
+
 def plain_em(evaluate: Evaluate, start: Floats, iterations: int) -> Floats:
     """Return the shares after exactly `iterations` EM steps (the iterative Bayesian update of Murakami & Kawamoto)."""
     shares = start
@@ -127,7 +132,7 @@ def dense_mle(matrices: Floats, counts: Floats) -> Maximum:
     if np.any(np.all(matrices[:, :, possible].max(axis=1) == 0, axis=0)):
         raise ValueError("some answers are impossible under every value; the counts belong to other channels")
     evaluate = dense_evaluate(matrices, counts)
-    rough = accelerated_em(evaluate, np.full(size, 1.0 / size), users, max_evaluations=_WARM_UP)
+    rough = accelerated_em(evaluate, uniform(size), users, max_evaluations=_WARM_UP)
     exact = _active_set(matrices, counts, rough.shares)
     if exact is None:
         return accelerated_em(evaluate, rough.shares, users)

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from estimators.ascent import projected_ascent
 from estimators.em import MAX_EVALUATIONS, TOLERANCE
@@ -54,6 +54,17 @@ class BitReports:
         weights = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
         columns = np.ascontiguousarray(rows.T)
         return cls(columns, weights, theta / psi, (1.0 - theta) / (1.0 - psi), outside)
+
+    @classmethod
+    def from_patterns(cls, counts: ArrayLike, theta: float, psi: float, *, outside: float = 0.0) -> BitReports:
+        """Build from a histogram of all 2**bits patterns in the order of binary numbers, first bit most significant."""
+        weights = np.asarray(counts, dtype=np.float64)
+        bits = max(len(weights).bit_length() - 1, 0)
+        if len(weights) != 1 << bits:
+            raise ValueError(f"a histogram of bit patterns has a power of two of entries; got {len(weights)}")
+        digits = (np.arange(len(weights))[:, None] >> np.arange(bits - 1, -1, -1)) & 1
+        rows = np.packbits(digits.astype(np.uint8), axis=1, bitorder="little")
+        return cls.from_rows(rows, theta, psi, outside=outside, weights=weights)
 
 
 def rappor_mle(

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from estimators.channel import RetentionChannel
 from estimators.estimates import Population
+from estimators.moments import lie_probability, retention
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -59,10 +60,21 @@ class Rungs:
         return cls(sigma, base, counts[used].astype(np.float64), users[used].astype(np.float64), silent)
 
     @classmethod
-    def of_floats(cls, sigma: Floats, base: Floats, counts: Floats) -> Rungs:
-        """Build from retentions [rung], lies [rung, value] and counts [rung, value]; every rung has users."""
-        counts = np.asarray(counts, dtype=np.float64)
-        return cls(np.asarray(sigma), np.asarray(base), counts, counts.sum(axis=1), 0)
+    def at_levels(cls, epsilons: Sequence[float], counts: ArrayLike, *, pool: int | None = None) -> Rungs:
+        """Build generalised randomized response at real levels from counts [rung, value]; for planning and checks.
+
+        With `pool` sensitive values listed first it is the utility-optimised response.
+        """
+        tallied = np.asarray(counts, dtype=np.float64)
+        size = tallied.shape[1]
+        pool = size if pool is None else pool
+        used = [g for g, epsilon in enumerate(epsilons) if tallied[g].sum() > 0 and (epsilon > 0 or size == 1)]
+        base = np.zeros((len(used), size))
+        for row, g in zip(base, used, strict=True):
+            row[:pool] = lie_probability(epsilons[g], pool)
+        sigma = np.array([retention(epsilons[g], pool) for g in used])
+        told = tallied[used]
+        return cls(sigma, base, told, told.sum(axis=1), int(tallied.sum() - told.sum()))
 
     @property
     def size(self) -> int:
@@ -139,6 +151,32 @@ def retention_covariance(sigma: float, base: Floats, shares: Floats, users: floa
     if population == "fleet":
         covariance = covariance - _multinomial(shares) / users
     return np.asarray(covariance)
+
+
+def unbiased_covariance(sigma: Floats | float, counts: ArrayLike) -> Floats:
+    """Return the unbiased estimate (diag(m) - m m') / ((n - 1) sigma^2) of the sampling covariance of one rung.
+
+    NaN for fewer than two users.
+    """
+    tallied = np.asarray(counts, dtype=np.float64)
+    users = float(tallied.sum())
+    if users < 2:
+        return np.full((len(tallied), len(tallied)), np.nan)
+    return np.asarray(_multinomial(tallied / users) / ((users - 1.0) * np.multiply(sigma, sigma)))
+
+
+def bit_estimates(truth: ArrayLike, lie: ArrayLike, ones: ArrayLike, users: int) -> tuple[Floats, Floats]:
+    """Return unbiased shares of ones per bit, and unbiased estimates of their sampling variances, for one rung.
+
+    NaN without users; NaN variances for one user.
+    """
+    chance = np.asarray(lie, dtype=np.float64)
+    slope = np.asarray(truth, dtype=np.float64) - chance
+    if users == 0:
+        return np.full(slope.shape, np.nan), np.full(slope.shape, np.nan)
+    observed = np.asarray(ones, dtype=np.float64) / users
+    variance = observed * (1.0 - observed) / slope**2 / (users - 1.0) if users > 1 else np.full(slope.shape, np.nan)
+    return np.asarray((observed - chance) / slope), np.asarray(variance)
 
 
 def dense_inverse(matrix: Floats) -> Floats | None:

@@ -79,6 +79,17 @@ def log_likelihood(rungs: Rungs, shares: Floats) -> float:
         return float(np.sum(rungs.counts[seen] * np.log(answers[seen])))
 
 
+def is_linear(rungs: Rungs, shares: Floats) -> bool:
+    """Tell whether the maximum is the linear estimate itself: then no share had to be cut at zero."""
+    linear = (rungs.users / rungs.total) @ rungs.inverted
+    return len(rungs.users) == 1 and bool(np.allclose(shares, linear, rtol=1e-9, atol=1e-12))
+
+
+def active(shares: Floats, values: int) -> int:
+    """Return how many of the first `values` shares are positive."""
+    return int(np.count_nonzero(shares[:values] > 0))
+
+
 def score(rungs: Rungs, shares: Floats) -> Floats:
     """Return sum_g sum_y h_gy Q_g(y|x) / lambda_gy per value x: equal to the users where pi_x > 0, below elsewhere."""
     answers = rungs.answer_shares(shares)
