@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from estimators.tally import Tally
 from streams.clock import Clock, system_clock
+from streams.life import LIFE_POINTS, point_to_drop
 from streams.store import (
     KEEP_MS,
     NO_STAMP,
@@ -51,6 +52,7 @@ class _State:
     dirty: dict[tuple[str, int], float] = field(default_factory=dict)
     locks: dict[tuple[str, int], tuple[bytes, int]] = field(default_factory=dict)
     estimates: dict[tuple[str, int], tuple[bytes, int]] = field(default_factory=dict)
+    lives: dict[tuple[str, int], tuple[list[bytes], int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class MemoryStore:
         state.counters = {key: held for key, held in state.counters.items() if held[1] > now_ms}
         state.locks = {key: held for key, held in state.locks.items() if held[1] > now_ms}
         state.estimates = {key: held for key, held in state.estimates.items() if held[1] > now_ms}
+        state.lives = {key: lived for key, lived in state.lives.items() if lived[1] > now_ms}
 
     def load(self, keys: Sequence[Key], shape: Shape) -> dict[Key, Loaded]:
         """Return the logs of these keys; a tally that disagrees with its log is rewritten: the log wins."""
@@ -233,13 +236,27 @@ class MemoryStore:
         self._forget_expired()
         return self._state.locks.get((survey_id, window_ms), (None, 0))[0] == secret
 
-    def save_estimate(self, survey_id: str, window_ms: int, secret: bytes, payload: bytes, expires_ms: int) -> bool:
-        """Store an estimate if the lock is still ours."""
+    def save_estimate(
+        self, survey_id: str, window_ms: int, secret: bytes, payload: bytes, expires_ms: int, *, point: bytes = b""
+    ) -> bool:
+        """Store an estimate if the lock is still ours, and add a point to the window's life."""
         with self._mutex:
             if not self._owns(survey_id, window_ms, secret):
                 return False
             self._state.estimates[survey_id, window_ms] = payload, expires_ms
+            if point:
+                life, _ = self._state.lives.get((survey_id, window_ms), ([], 0))
+                life.append(point)
+                if len(life) > LIFE_POINTS:
+                    del life[point_to_drop([int(kept.split(b" ", 1)[0]) for kept in life])]
+                self._state.lives[survey_id, window_ms] = life, expires_ms
             return True
+
+    def life(self, survey_id: str, window_ms: int) -> list[bytes]:
+        """Return the points of a window's life, oldest first."""
+        with self._mutex:
+            self._forget_expired()
+            return list(self._state.lives.get((survey_id, window_ms), ([], 0))[0])
 
     def estimate(self, survey_id: str, window_ms: int) -> bytes | None:
         """Return the stored estimate of a window."""

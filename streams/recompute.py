@@ -26,6 +26,7 @@ from producers.survey import Survey
 from streams.clock import Clock, system_clock
 from streams.estimate_record import EstimateRecord, RecordError, decode_estimate, make_record
 from streams.latency import Latencies
+from streams.life import encode_point
 from streams.logs import StateLog
 from streams.metrics import WorkerMetrics, worker_metrics
 from streams.publisher import Outgoing, PublishError
@@ -153,7 +154,8 @@ class Recomputer:
                 return
             self._failed.pop(window, None)
             payload = record.encode()
-            if not self._store.save_estimate(*window, secret, payload, shape.expires_ms(mark.window_ms)):
+            expires_ms = shape.expires_ms(mark.window_ms)
+            if not self._store.save_estimate(*window, secret, payload, expires_ms, point=encode_point(record)):
                 logger.info("%s, window %d: the lock ran out; another worker does it again", *window)
                 return
         self._settle(window, read_ms, self._clock())

@@ -16,6 +16,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.retry import Retry
 
 from estimators.tally import Tally
+from streams.life import LIFE_POINTS
 from streams.settings import Settings
 from streams.store import (
     KEEP_MS,
@@ -277,14 +278,24 @@ class RedisStore:
         """Give the lock back if it is still ours."""
         self._run([(_UNLOCK, (self._survey_key(survey_id, "lock", window_ms),), (secret,))])
 
-    def save_estimate(self, survey_id: str, window_ms: int, secret: bytes, payload: bytes, expires_ms: int) -> bool:
-        """Store an estimate if the lock is still ours."""
+    def save_estimate(
+        self, survey_id: str, window_ms: int, secret: bytes, payload: bytes, expires_ms: int, *, point: bytes = b""
+    ) -> bool:
+        """Store an estimate if the lock is still ours, and add a point to the window's life."""
         keys = (
             self._survey_key(survey_id, "lock", window_ms),
             self._survey_key(survey_id, "estimate", window_ms),
             self._survey_key(survey_id, "windows"),
+            self._survey_key(survey_id, "life", window_ms),
         )
-        return bool(self._run([(_SAVE_ESTIMATE, keys, (secret, payload, expires_ms, window_ms))])[0])
+        arguments = (secret, payload, expires_ms, window_ms, point, LIFE_POINTS)
+        return bool(self._run([(_SAVE_ESTIMATE, keys, arguments)])[0])
+
+    def life(self, survey_id: str, window_ms: int) -> list[bytes]:
+        """Return the points of a window's life, oldest first."""
+        with _translated():
+            points: list[bytes] = self._client.lrange(self._survey_key(survey_id, "life", window_ms), 0, -1)
+        return points
 
     def estimate(self, survey_id: str, window_ms: int) -> bytes | None:
         """Return the stored estimate of a window."""

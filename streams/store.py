@@ -223,8 +223,14 @@ class Store(Protocol):
         """Return the sum of the shard tallies of a window."""
         ...
 
-    def save_estimate(self, survey_id: str, window_ms: int, secret: bytes, payload: bytes, expires_ms: int) -> bool:
-        """Store an estimate if the lock is still ours."""
+    def save_estimate(
+        self, survey_id: str, window_ms: int, secret: bytes, payload: bytes, expires_ms: int, *, point: bytes = b""
+    ) -> bool:
+        """Store an estimate if the lock is still ours; a point (see `streams.life`) is added to the window's life."""
+        ...
+
+    def life(self, survey_id: str, window_ms: int) -> list[bytes]:
+        """Return the points of a window's life, oldest first."""
         ...
 
     def estimate(self, survey_id: str, window_ms: int) -> bytes | None:
