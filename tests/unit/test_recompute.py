@@ -14,7 +14,7 @@ from producers.wire import Reports, encode, shards_of
 from streams.applier import Applier
 from streams.clock import ManualClock
 from streams.estimate_record import RecordError, decode_estimate, make_record
-from streams.fold import PartitionBatch, Record
+from streams.fold import DeadLetter, PartitionBatch, Record
 from streams.latency import Latencies
 from streams.memory_store import MemoryStore
 from streams.metrics import worker_metrics
@@ -51,7 +51,8 @@ def fill(store: MemoryStore, known: Survey, clock: ManualClock, devices: int, wi
     rungs = rng.integers(0, known.mechanism.rungs, size=devices).astype(np.uint8)
     answers = drawn.answers[rungs, np.arange(devices)].reshape(devices, 1).view(np.uint8)
     shards = shards_of(tokens, known.shards)
-    applier = Applier(store, Known(known), [].append, partitions=PARTITIONS, clock=clock)
+    refused: list[Sequence[DeadLetter]] = []
+    applier = Applier(store, Known(known), refused.append, partitions=PARTITIONS, clock=clock)
     batches = []
     for partition in range(PARTITIONS):
         frames = b""
