@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
+from estimators.noisy_sampling import sampling_ladder
 from producers.durations import parse_duration
 from producers.survey_file import MAX_LEVEL, MAX_RUNGS, Geometric, Linear, Listed, NoisySampling, Release
 
@@ -25,21 +26,6 @@ class Schedule:
     ladder: tuple[float, ...]
     opens_ms: tuple[int, ...]
     jitter_ms: int
-
-
-def eps_ns(permanent: float, sample: float, rounds: int) -> float:
-    """Return the level that `rounds` noisy samples of a permanent binary answer reach together (Pan, Eq. 65).
-
-    Stable for small and for large levels alike: near zero the product of hyperbolic tangents keeps all digits, above
-    it the difference of logarithms does.
-
-    >>> round(eps_ns(1.0, 0.5, 10), 9)
-    0.984325757
-    """
-    lower, upper = sorted((permanent, rounds * sample))
-    if lower < 1.0:
-        return 2.0 * math.atanh(math.tanh(lower / 2.0) * math.tanh(upper / 2.0))
-    return lower + math.log1p(math.exp(-(lower + upper))) - math.log1p(math.exp(-(upper - lower)))
 
 
 def schedule_of(release: Release) -> Schedule:
@@ -125,9 +111,7 @@ def _geometric_ladder(release: Geometric) -> tuple[float, ...]:
 def _noisy_ladder(release: NoisySampling) -> tuple[float, ...]:
     _level("epsilon_permanent", release.epsilon_permanent)
     _level("epsilon_sample", release.epsilon_sample)
-    return tuple(
-        eps_ns(release.epsilon_permanent, release.epsilon_sample, rounds) for rounds in range(1, release.rounds + 1)
-    )
+    return tuple(sampling_ladder(release.epsilon_permanent, release.epsilon_sample, release.rounds))
 
 
 def _levels(field: str, levels: list[float]) -> tuple[float, ...]:
