@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from producers.survey import Survey
+from producers.wire import shards_of
 from streams.estimate_record import EstimateRecord, decode_estimate
 from streams.store import Key, Shape, Store
 from streams.table import unpack
@@ -38,14 +39,9 @@ class WindowJournal:
         pairs = zip(np.atleast_1d(self.numerators), np.atleast_1d(self.denominators), strict=True)
         return [float(n / d) if d > 0 else None for n, d in pairs]
 
-    def highest(self) -> dict[bytes, int]:
-        """Return the highest acknowledged rung of every token that the broker has."""
-        return {
-            token.tobytes(): int(rung)
-            for tokens, acked in zip(self.tokens, self.acked, strict=True)
-            for token, rung in zip(tokens, acked, strict=True)
-            if rung >= 0
-        }
+    def users(self) -> int:
+        """Return the number of tokens that the broker has."""
+        return sum(int((acked >= 0).sum()) for acked in self.acked)
 
 
 def read_journals(folder: Path) -> list[WindowJournal]:
@@ -77,26 +73,29 @@ def audit_window(store: Store, survey: Survey, journal: WindowJournal) -> Audit:
     """Compare the stored log and tally of a window with the acknowledged reports."""
     shape = Shape.of(survey)
     keys = [Key(survey.id, journal.window_ms, shard) for shard in range(survey.shards)]
-    stored: dict[bytes, int] = {}
-    for key, loaded in store.load(keys, shape).items():
-        for token, rung in stored_rungs(loaded.records, shape):
-            # A record keeps 13 bytes of its token; the shard stands for the other three.
-            place = bytes([key.shard & 0xFF, key.shard >> 8]) + token
-            stored[place] = max(rung, stored.get(place, -1))
-    acknowledged: dict[bytes, int] = {}
-    for token, rung in journal.highest().items():
-        shard = int.from_bytes(token[13:16], "little") % survey.shards
-        acknowledged[bytes([shard & 0xFF, shard >> 8]) + token[:13]] = rung
-    lost = sum(stored.get(place, -1) < rung for place, rung in acknowledged.items())
+    logs = [(key.shard, unpack(loaded.records, shape)) for key, loaded in store.load(keys, shape).items()]
+    stored = [_places(log.tokens, np.full(len(log.tokens), shard)) for shard, log in logs]
+    rungs = [log.rungs for _, log in logs]
+    tokens, acked = np.concatenate(journal.tokens), np.concatenate(journal.acked)
+    tokens, acked = tokens[acked >= 0], acked[acked >= 0]
+    acknowledged = _places(tokens[:, :13], shards_of(tokens, survey.shards))
+    places, index = np.unique(np.concatenate([acknowledged, *stored]), return_inverse=True)
+    wanted, found = np.full(len(places), -1), np.full(len(places), -1)
+    np.maximum.at(wanted, index[: len(acked)], acked)
+    np.maximum.at(found, index[len(acked) :], np.concatenate(rungs) if rungs else np.zeros(0, dtype=np.int64))
     users = store.tally(survey.id, journal.window_ms, survey.shards, shape).total_users
-    return Audit(lost, max(users - len(acknowledged), 0))
+    return Audit(int((found < wanted).sum()), max(users - int((wanted >= 0).sum()), 0))
 
 
-def stored_rungs(records: bytes, shape: Shape) -> Iterable[tuple[bytes, int]]:
-    """Yield the 13 token bytes and the rung of every packed record."""
-    columns = unpack(records, shape)
-    for token, rung in zip(columns.tokens, columns.rungs, strict=True):
-        yield token.tobytes(), int(rung)
+def _places(tokens: NDArray[np.uint8], shards: NDArray[np.int64]) -> NDArray[np.bytes_]:
+    """Return what names a token in the store: its first 13 bytes and its shard, which stands for the other three.
+
+    A closing 1 keeps numpy from dropping zeros at the end of a byte string.
+    """
+    rows = np.ones((len(tokens), 16), dtype=np.uint8)
+    rows[:, :13] = tokens
+    rows[:, 13], rows[:, 14] = shards & 0xFF, shards >> 8
+    return rows.view("S16").ravel()
 
 
 def window_entry(record: EstimateRecord, truth: Sequence[float | None]) -> dict[str, Any]:
@@ -133,7 +132,7 @@ def survey_entry(store: Store, survey: Survey, journals: Sequence[WindowJournal]
         payload = store.estimate(survey.id, journal.window_ms)
         if journal.settled and payload is not None:
             record = decode_estimate(payload)
-            if record.users == len(journal.highest()):
+            if record.users == journal.users():
                 windows.append(window_entry(record, journal.truth()))
     return {"id": survey.id, "mechanism": survey.mechanism.name, "windows": windows}, Audit(lost, double)
 

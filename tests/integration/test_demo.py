@@ -1,0 +1,98 @@
+"""The one command: the whole path on real parts, a worker killed on the way, and the object that scripts read."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.deadline import until
+from tests.support.parts import missing
+from tests.support.stats import assert_binomial
+
+pytestmark = pytest.mark.real
+
+THAW = [sys.executable, "-m", "streams.cli"]
+
+
+def demo(tmp_path: Path, *arguments: str, kill_worker: bool = False) -> dict[str, Any]:
+    """Run the demo; optionally kill its worker with -9 as soon as the fleet runs. Return its JSON object."""
+    talk = tmp_path / "talk"
+    with talk.open("wb") as stderr:
+        process = subprocess.Popen([*THAW, "demo", "--json", *arguments], stdout=subprocess.PIPE, stderr=stderr)
+    try:
+        if kill_worker:
+            until(lambda: "fleet: process" in talk.read_text() or process.poll() is not None, 120, "the fleet runs")
+            found = re.search(r"worker: process (\d+)", talk.read_text())
+            assert found, talk.read_text()
+            os.kill(int(found[1]), signal.SIGKILL)
+        stdout, _ = process.communicate(timeout=180)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, talk.read_text()
+    lines = stdout.decode().splitlines()
+    assert len(lines) == 1, f"exactly one JSON object on stdout; got {stdout[:500]!r}"
+    if kill_worker:
+        assert "worker ended with status -9; starting it again" in talk.read_text()
+    result: dict[str, Any] = json.loads(lines[0])
+    return result
+
+
+def check(result: dict[str, Any]) -> None:
+    """Check the promises of the closing object."""
+    assert result["lost"] == 0
+    assert result["double"] == 0
+    assert set(result) == {
+        "kafka",
+        "seed",
+        "reports",
+        "lost",
+        "double",
+        "reports_per_second",
+        "latency_seconds",
+        "surveys",
+    }
+    assert set(result["reports"]) == {"sent", "applied", "duplicate", "stale", "conflict", "rejected", "expired"}
+    assert result["reports"]["conflict"] == result["reports"]["rejected"] == result["reports"]["expired"] == 0
+    assert result["reports"]["sent"] > 0
+    windows = [window for survey in result["surveys"] for window in survey["windows"]]
+    assert len(windows) >= 10
+    rows = [row for window in windows for row in window["estimates"]]
+    assert len(rows) >= 30
+    for window in windows:
+        assert sum(window["rungs"]) == window["users"]
+    for row in rows:
+        assert set(row) == {"value", "estimate", "variance", "lower", "upper", "truth", "inside"}
+        assert row["inside"] == (row["lower"] <= row["truth"] <= row["upper"])
+    # One value per window, so that the trials are independent: shares of one window sum to one.
+    firsts = [window["estimates"][0]["inside"] for window in windows]
+    assert_binomial(sum(firsts), len(firsts), 0.95)
+
+
+def test_the_demo_loses_nothing_when_its_worker_is_killed(kafka: str, tmp_path: Path) -> None:
+    result = demo(tmp_path, "--kafka", kafka, "--seconds", "12", "--devices", "5000", kill_worker=True)
+    check(result)
+    assert result["kafka"] == "external"
+
+
+def test_the_demo_runs_on_the_embedded_broker_with_one_worker(tmp_path: Path) -> None:
+    result = demo(tmp_path, "--kafka", "embedded", "--seconds", "10", "--devices", "3000")
+    check(result)
+    assert result["kafka"] == "embedded"
+
+
+def test_the_demo_starts_apache_kafka_by_itself(kafka: str, tmp_path: Path) -> None:
+    if not kafka:
+        missing("Apache Kafka is not installed")
+    result = demo(tmp_path, "--kafka", "real", "--seconds", "10", "--devices", "3000", "--seed", "11")
+    check(result)
+    assert result["kafka"] == "apache"
+    assert result["seed"] == 11
