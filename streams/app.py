@@ -32,10 +32,11 @@ from producers.survey_folder import SurveyFolder
 from streams import logs
 from streams.applier import LEAVE_STATUS, Applier, LeaveError, warm_up
 from streams.clock import system_clock
-from streams.connections import faust_credentials, open_store
+from streams.connections import faust_credentials, open_redis, open_store
 from streams.deadletter import DeadLetterOffice
 from streams.faust_chunks import Chunk, ChunkApp
 from streams.fold import PartitionBatch, Record
+from streams.heartbeat import Heartbeats, start_beating
 from streams.latency import Latencies
 from streams.metrics import WorkerMetrics, worker_metrics
 from streams.publisher import Outgoing, Publisher
@@ -311,6 +312,8 @@ def run_worker(settings: Settings) -> int:
     server, _ = start_http_server(settings.worker_port, settings.bind, registry=metrics.registry)
     logger.info("worker %s; metrics on http://%s:%d", settings.instance_id, settings.bind, server.server_port)
     ticks.start()
+    board = Heartbeats(open_redis(settings), prefix=settings.prefix)
+    beats = start_beating(board, settings.instance_id, metrics, no_more_ticks)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     handler = ChunkHandler(settings, applier, metrics, latencies)
@@ -323,6 +326,7 @@ def run_worker(settings: Settings) -> int:
     # The counts of the last batches deserve their estimates; whatever is not done in time, another worker does.
     no_more_ticks.set()
     ticks.join(_STOP_SECONDS)
+    beats.join(1.0)
     publisher.close(_STOP_SECONDS)
     server.shutdown()
     if status:

@@ -9,6 +9,8 @@ from urllib.parse import quote
 from streams.settings import Settings
 
 if TYPE_CHECKING:
+    from redis import Redis
+
     from streams.redis_store import RedisStore
 
 
@@ -20,6 +22,16 @@ def open_store(settings: Settings) -> RedisStore:
     if settings.redis_ca and url.startswith("rediss://"):
         url += ("&" if "?" in url else "?") + f"ssl_ca_certs={quote(settings.redis_ca)}"
     return RedisStore.connect(url, prefix=settings.prefix)
+
+
+def open_redis(settings: Settings) -> Redis:
+    """Return a client for what lies beside the counts: heartbeats, the truth of simulated fleets."""
+    from redis import Redis
+
+    ca = {"ssl_ca_certs": settings.redis_ca} if settings.redis_ca and settings.redis.startswith("rediss://") else {}
+    return Redis.from_url(
+        settings.redis, socket_timeout=5.0, socket_connect_timeout=5.0, health_check_interval=30, **ca
+    )
 
 
 def kafka_python_options(settings: Settings) -> dict[str, Any]:
