@@ -22,6 +22,7 @@ Real = Fraction | Decimal | float | int
 
 # A kernel entry that is negative by less than this is a rounding of zero.
 _ROUNDING = Fraction(1, 10**12)
+_MAX_STEP = GRID >> 40
 
 
 class Odds(NamedTuple):
@@ -140,10 +141,11 @@ def _within(
         rounded = BitChannel(tuple(_rounded(size, one, zero, step) for size, one, zero in pairs))
         if cost(rounded if above is None else above.then(rounded)) <= epsilon:
             return rounded
-        # One unit of the grid is mostly enough; doubling ends the search after at most 64 rounds.
+        # A few units of the grid make up for rounding; odds that need more were meant for another level.
         step = max(1, 2 * step)
-        if step > GRID:
-            raise LadderError(f"these odds cost more than {epsilon!r} whatever the rounding; raise the level", ())
+        if step > _MAX_STEP:
+            costs = cost(rounded if above is None else above.then(rounded))
+            raise LadderError(f"these odds cost {costs!r}, more than their level {epsilon!r}; raise the level", ())
 
 
 def _kernel(above: BitBlock, one: Fraction, zero: Fraction, epsilon: float, upper: float) -> tuple[Fraction, Fraction]:

@@ -17,6 +17,8 @@ Cost = Callable[[Channel], float]
 
 # A kernel entry that is negative by less than this is a rounding of zero: levels may come as floats.
 _ROUNDING = Fraction(1, 10**12)
+# Mixing makes up for rounding only; a channel that needs more of it was meant for another level.
+_MAX_SHARE = Fraction(1, 1 << 40)
 
 
 def local_cost(channel: Channel) -> float:
@@ -68,16 +70,15 @@ def on_grid(rows: Rows, epsilon: float, *, above: Channel | None = None, cost: C
     exact = exact_rows(rows)
     mean = tuple(sum(column, Fraction(0)) / len(exact) for column in zip(*exact, strict=True))
     share = Fraction(0)
-    while share < 1:
+    while True:
         mixed = tuple(tuple(e * (1 - share) + m * share for e, m in zip(row, mean, strict=True)) for row in exact)
         rounded = DenseChannel(tuple(_round_row(row) for row in mixed))
-        if cost(rounded if above is None else above.then(rounded)) <= epsilon:
+        costs = cost(rounded if above is None else above.then(rounded))
+        if costs <= epsilon:
             return rounded
-        share = max(2 * share, Fraction(1, 1 << 62))
-    rounded = DenseChannel((_round_row(mean),) * len(exact))
-    if cost(rounded if above is None else above.then(rounded)) > epsilon:
-        raise ChannelError(f"a channel that tells nothing still costs more than {epsilon!r}; raise the level")
-    return rounded
+        share = max(2 * share, Fraction(1, GRID >> 2))
+        if share > _MAX_SHARE:
+            raise ChannelError(f"this channel costs {costs!r}, more than its level {epsilon!r}; raise the level")
 
 
 def exact_rows(rows: Rows) -> Exact:

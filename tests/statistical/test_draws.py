@@ -1,7 +1,7 @@
 """What devices draw follows the exact integers; estimates are unbiased.
 
-False alarms: every assertion takes one share (1e-10) of the suite's budget, see tests/support/stats.py. To see an
-epsilon of 1 that is off by 5 % over four values takes about 20,000 answers per value; these tests use 40,000 devices.
+False alarms: every assertion takes one share (1e-10) of the suite's budget, see tests/support/stats.py. With 40,000
+devices odds that are off by 0.05 are seen; test_samplers.py looks more closely at what all mechanisms draw with.
 """
 
 from __future__ import annotations
