@@ -20,7 +20,7 @@ from producers.survey import Survey
 from streams.clock import Clock, system_clock
 from streams.fold import Cached, Checked, DeadLetter, PartitionBatch, Record, check, fold, warm_up
 from streams.kernels import Ints
-from streams.store import KEEP_MS, Key, ShardBatch, Store, StoreUnavailableError
+from streams.store import KEEP_MS, Key, Outcome, ShardBatch, Store, StoreUnavailableError
 
 __all__ = ["Applied", "Applier", "DeadLetter", "LeaveError", "PartitionBatch", "Record", "Surveys", "warm_up"]
 
@@ -192,6 +192,19 @@ class Applier:
             rejected={name.removeprefix("rejected:"): reports for name, reports in refused.items()},
         )
 
+    def verify(self) -> None:
+        """Ask the store whether it still has what this worker stored; for times when no messages come.
+
+        Raises:
+            LeaveError: the store went back in time or did not answer in time.
+        """
+        asked = [
+            ShardBatch(topic, partition, shard, last_offset, 0, ())
+            for (topic, partition, shard), last_offset in self._last.items()
+        ]
+        for batch, outcome in zip(asked, self._patiently(partial(self._store.apply, asked)), strict=True):
+            self._leave_if_back(batch, outcome)
+
     def _shards_of(self, partition: int) -> range:
         return range(partition, self._shards, self._partitions)
 
@@ -232,12 +245,7 @@ class Applier:
         left: dict[int, list[Key]] = {}
         for batch, outcome in zip(shard_batches, outcomes, strict=True):
             place = topic, batch.partition, batch.shard
-            if outcome.went_back:
-                self._cache.clear()
-                raise LeaveError(
-                    f"the store went back in time: for shard {batch.shard} of {topic}[{batch.partition}] it was at "
-                    f"offset {batch.last_offset} and now is before it; a fresh start reads again what was lost"
-                )
+            self._leave_if_back(batch, outcome)
             for change in batch.changes:
                 if change.key in outcome.conflicts:
                     continue
@@ -251,6 +259,14 @@ class Applier:
             elif place in self._last or batch.next_offset:
                 self._last[place] = max(self._last.get(place, 0), batch.next_offset)
         return left
+
+    def _leave_if_back(self, batch: ShardBatch, outcome: Outcome) -> None:
+        if outcome.went_back:
+            self._cache.clear()
+            raise LeaveError(
+                f"the store went back in time: for shard {batch.shard} of {batch.topic}[{batch.partition}] it was at "
+                f"offset {batch.last_offset} and now is before it; a fresh start reads again what was lost"
+            )
 
     def _load(self, missing: Sequence[Key], checked: Checked) -> None:
         for survey_id, shape in checked.shapes.items():

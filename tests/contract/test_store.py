@@ -253,9 +253,12 @@ def test_marks_come_oldest_first_and_every_new_mark_raises_the_score(store: Stor
     assert scores == sorted(set(scores))
     store.mark_dirty([("b-1", 1)])
     store.mark_dirty([])
-    until(
-        lambda: store.mark_dirty([("b-1", 1)]) or store.dirty()[-1].survey_id == "b-1", 5, "the later mark to be last"
-    )
+
+    def later_mark_is_last() -> bool:
+        store.mark_dirty([("b-1", 1)])
+        return store.dirty()[-1].survey_id == "b-1"
+
+    until(later_mark_is_last, 5, "the later mark to be last")
     assert [mark.survey_id for mark in store.dirty()] == ["a-1", "b-1"]
 
 

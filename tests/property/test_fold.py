@@ -1,0 +1,246 @@
+"""The tally is a function of the set of reports, whatever happens to them and to the store on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from producers import wire
+from producers.survey import Survey
+from streams import kernels
+from streams.applier import Applier, DeadLetter, LeaveError
+from streams.clock import ManualClock
+from streams.memory_store import MemoryStore
+from streams.store import Shape
+from streams.table import PlainTable, Table
+from tests.support.faulty_store import FaultyStore
+from tests.support.reports import (
+    NOW_MS,
+    SURVEYS,
+    TOPIC,
+    WINDOW,
+    Report,
+    SurveyDict,
+    TwoPlanes,
+    batch_of,
+    messages_of,
+    oracle,
+    packed,
+    token_in,
+)
+
+PARTITIONS = 2
+
+
+@st.composite
+def report_lists(draw: st.DrawFn, survey: Survey, shard: int | None = None) -> list[Report]:
+    """Reports of a handful of users, so that most of them repeat or contradict an earlier one."""
+    answer = survey.mechanism.answer
+    numbers = st.integers(0, (answer.size if answer.kind == "index" else 1 << answer.size) - 1)
+    if isinstance(survey.mechanism, TwoPlanes):
+        numbers = numbers.map(lambda bits: bits & ~(~bits << answer.size // 2))
+    some = st.builds(
+        lambda user, rung, number, group: Report(
+            token_in(user % survey.shards if shard is None else shard, user, survey),
+            rung,
+            number.to_bytes(answer.width, "little"),
+            group,
+        ),
+        st.integers(0, 7),
+        st.integers(0, survey.mechanism.rungs - 1),
+        numbers,
+        st.integers(0, survey.mechanism.groups - 1),
+    )
+    return draw(st.lists(some, max_size=30))
+
+
+surveys = st.sampled_from(SURVEYS)
+
+
+@given(st.data(), surveys)
+def test_any_order_and_any_repetition_give_the_oracles_tally(data: st.DataObject, survey: Survey) -> None:
+    reports = data.draw(report_lists(survey, shard=0))
+    again = data.draw(st.lists(st.sampled_from(reports))) if reports else []
+    sent = data.draw(st.permutations(reports + again))
+    cut = data.draw(st.integers(0, len(sent)))
+    for make in (Table, PlainTable):
+        table = make(Shape.of(survey))
+        table.fold(packed(survey, sent[:cut]))
+        table.fold(packed(survey, sent[cut:]))
+        assert table.tally() == oracle(survey, reports)
+
+
+class Op(NamedTuple):
+    """What happens next to one of two workers, or to the store they share."""
+
+    what: str
+    worker: int
+    amount: int
+
+
+ops = st.lists(
+    st.builds(
+        Op,
+        st.sampled_from(["read", "read", "read", "commit", "crash", "save", "lose", "cut", "revoke"]),
+        st.integers(0, 1),
+        st.integers(1, 4),
+    ),
+    max_size=25,
+)
+
+
+def _no_letters(letters: Sequence[DeadLetter]) -> None:
+    raise AssertionError(f"good reports were refused: {letters}")
+
+
+class World:
+    """A topic, a store that can lose what it was told last, and two workers that both read everything."""
+
+    def __init__(self, survey: Survey, batches: Sequence[Sequence[Report]]) -> None:
+        self.survey, self.clock = survey, ManualClock(NOW_MS)
+        self.store = MemoryStore(self.clock)
+        self.saved = self.store.snapshot()
+        self.topic: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        for reports in batches:
+            for partition, message in messages_of(survey, reports, partitions=PARTITIONS).items():
+                self.topic[partition].append(message)
+        self.committed: dict[int, int | None] = dict.fromkeys(range(PARTITIONS))
+        self.cuts = 0
+        self.workers = [self.start(), self.start()]
+
+    def start(self) -> tuple[Applier, dict[int, int]]:
+        store = FaultyStore(self.store, self.lost)
+        applier = Applier(
+            store,
+            SurveyDict(*SURVEYS),
+            _no_letters,
+            partitions=PARTITIONS,
+            clock=self.clock,
+            sleep=self.clock.sleep,
+        )
+        return applier, applier.assigned(TOPIC, self.committed)
+
+    def lost(self, method: str, when: str) -> bool:
+        """Lose the answer of the next `apply`: it was done, and nobody knows."""
+        if self.cuts and (method, when) == ("apply", "after"):
+            self.cuts -= 1
+            return True
+        return False
+
+    def read(self, worker: int, count: int) -> None:
+        applier, positions = self.workers[worker]
+        batches = [
+            batch_of(*self.topic[partition][start : start + count], partition=partition, start=start)
+            for partition, start in positions.items()
+        ]
+        try:
+            applier.process(batches)
+        except LeaveError:
+            self.workers[worker] = self.start()
+        else:
+            positions |= {batch.partition: batch.next_offset for batch in batches}
+
+    def do(self, op: Op) -> None:
+        applier, positions = self.workers[op.worker]
+        match op.what:
+            case "read":
+                self.read(op.worker, op.amount)
+            case "commit":
+                self.committed = dict(positions)
+            case "crash":
+                self.workers[op.worker] = self.start()
+            case "save":
+                self.saved = self.store.snapshot()
+            case "lose":
+                self.store.restore(self.saved)
+            case "cut":
+                self.cuts += op.amount
+            case "revoke":
+                applier.revoked(TOPIC, [op.amount % PARTITIONS])
+
+    def finish(self) -> None:
+        """Give every partition to somebody and let both read to the end; who finds the store behind starts again."""
+        longest = max(map(len, self.topic))
+        self.workers[1] = self.start()
+        for _ in range(3):
+            for worker in (0, 1):
+                self.read(worker, longest + 1)
+                try:
+                    self.workers[worker][0].verify()
+                except LeaveError:
+                    self.workers[worker] = self.start()
+
+
+@settings(max_examples=200)
+@given(st.data(), surveys, ops)
+def test_crashes_zombies_and_lost_seconds_give_the_oracles_tally(
+    data: st.DataObject, survey: Survey, script: list[Op]
+) -> None:
+    reports = data.draw(report_lists(survey))
+    sent = data.draw(st.permutations(reports + reports[::2]))
+    size = data.draw(st.integers(1, 6))
+    world = World(survey, [sent[start : start + size] for start in range(0, len(sent), size)])
+    for op in script:
+        world.do(op)
+    world.finish()
+    assert world.store.tally(survey.id, WINDOW, survey.shards, Shape.of(survey)) == oracle(survey, reports)
+
+
+def scan(messages: Sequence[bytes]) -> list[tuple[object, ...]]:
+    starts, lengths, joined = [], [], b""
+    for message in messages:
+        starts.append(len(joined))
+        lengths.append(len(message))
+        joined += message + bytes(-len(message) % 8)
+    room = sum(lengths) // wire.HEADER_BYTES + len(messages)
+    frames, digests = np.zeros((room, kernels.FRAME_FIELDS), np.int64), np.zeros(room, np.uint64)
+    rows = kernels.scan_frames(
+        np.frombuffer(joined, np.uint64), np.array(starts, np.int64), np.array(lengths, np.int64), frames, digests
+    )
+    found: list[tuple[object, ...]] = []
+    for row, digest in zip(frames[:rows].tolist(), digests[:rows].tolist(), strict=True):
+        message, fault = row[kernels.MESSAGE], kernels.FAULTS[row[kernels.FAULT]]
+        start = row[kernels.START] - starts[message]
+        if fault:
+            resume = start + row[kernels.LENGTH]
+            found.append((message, fault, resume if fault in ("version", "count") else None))
+        else:
+            rest = (row[kernels.WINDOW_MS], row[kernels.SENT_MS], row[kernels.SHARD], row[kernels.COUNT])
+            found.append((message, digest.to_bytes(8, "little"), *rest, start, row[kernels.LENGTH]))
+    return found
+
+
+def walk(messages: Sequence[bytes]) -> list[tuple[object, ...]]:
+    found: list[tuple[object, ...]] = []
+    for number, message in enumerate(messages):
+        for item in wire.headers(message):
+            if isinstance(item, wire.FrameError):
+                found.append((number, item.reason, item.resume))
+            else:
+                rest = (item.window_ms, item.sent_ms, item.shard, item.count)
+                found.append((number, item.digest, *rest, item.start, item.length))
+    return found
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """Frames with some bytes overwritten and the end cut off, or plain noise."""
+    if draw(st.booleans()):
+        return draw(st.binary(max_size=120))
+    survey = draw(surveys)
+    reports = draw(report_lists(survey, shard=0))
+    frames = messages_of(survey, reports[:3], partitions=1).get(0, b"") * draw(st.integers(1, 3))
+    raw = bytearray(frames)
+    for position, value in draw(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=3)):
+        if position < len(raw):
+            raw[position] = value
+    return bytes(raw[: draw(st.integers(0, len(raw))) if draw(st.booleans()) else None])
+
+
+@given(st.lists(damaged(), max_size=4))
+def test_the_compiled_walk_over_frames_sees_what_the_plain_one_sees(messages: list[bytes]) -> None:
+    assert scan(messages) == walk(messages)
