@@ -83,6 +83,12 @@ class Settings:
     value_limit: Annotated[
         int, About("Values of a survey that get series in /metrics, the most frequent first.", low=1, high=10_000)
     ] = 100
+    token: Annotated[
+        str, About("Callers of the exporter must show it as a bearer token; nobody has to if empty.", secret=True)
+    ] = ""
+    prometheus: Annotated[
+        str, About("Prometheus whose alerts the page shows, http://host:port; judged from the estimates if empty.")
+    ] = ""
     log_level: Annotated[LogLevel, About("Least important log line to show.")] = "info"
     log_format: Annotated[LogFormat, About("auto: human on a terminal, JSON otherwise.")] = "auto"
 
@@ -179,6 +185,8 @@ def _check(row: Row, value: Any) -> None:
                 raise SettingsError(
                     f"{row.variable} must list brokers as host:port, separated by commas; got {value!r}"
                 )
+    if row.name == "prometheus" and value and not value.startswith(("http://", "https://")):
+        raise SettingsError(f"{row.variable} must be a URL such as http://127.0.0.1:9090; got {value!r}")
     if row.name == "redis" and not value.startswith(("redis://", "rediss://", "unix://")):
         raise SettingsError(
             f"{row.variable} must be a URL such as redis://127.0.0.1:6379/0; got {_masked(row, value)!r}"

@@ -4,6 +4,8 @@ import threading
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from streams.heartbeat import KEEP_MS, SILENT_MS, Heartbeats, alive, heartbeat_of, start_beating
 from streams.metrics import worker_metrics
@@ -61,7 +63,7 @@ def test_a_worker_beats_until_it_is_told_to_stop(redis_url: str, key_prefix: str
 
 def test_a_redis_that_is_away_does_not_end_the_beating() -> None:
     stop = threading.Event()
-    with redis.Redis(host="127.0.0.1", port=1) as client:
+    with redis.Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0)) as client:
         thread = start_beating(Heartbeats(client), "a", worker_metrics(), stop)
         assert thread.is_alive()
         stop.set()
