@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.exact import exp_decimal, log_ratio_up, scaled_ceil
-from estimators.randomness import Bits, below
+from estimators.randomness import Bits
 from estimators.yes_no import Cards, describe_cards
 
 
@@ -298,9 +298,9 @@ class Dealer:
 
 
 def shuffled(deck: Deck, bits: Bits) -> NDArray[np.int64]:
-    """Return the faces of one deck in uniformly random order (exact Fisher-Yates)."""
-    faces = np.repeat(np.arange(1, deck.faces + 1, dtype=np.int64), deck.counts).tolist()
-    for last in range(len(faces) - 1, 0, -1):
-        other = int(below(last + 1, 1, bits)[0])
-        faces[last], faces[other] = faces[other], faces[last]
-    return np.array(faces, dtype=np.int64)
+    """Return the faces of one deck in uniformly random order: sorted by random words, drawn again if two agree."""
+    faces = np.repeat(np.arange(1, deck.faces + 1, dtype=np.int64), deck.counts)
+    while True:
+        words = bits.words(len(faces))
+        if len(np.unique(words)) == len(faces):
+            return faces[np.argsort(words)]

@@ -27,7 +27,7 @@ class Simmons(SmallChannel):
     source = "Sun, Yan & Zhou, Algorithm 2 and Theorem 5.2 (modified Simmons); ladder: retention-replacement"
     corrections: ClassVar[tuple[str, ...]] = (
         (
-            "The unrelated question is a fresh secret coin: with a personal attribute such as a birthday, a collector who "
+            "The unrelated question is a fresh secret coin: with a personal attribute (a birthday), a collector who "
             "knows it reads some answers with certainty (epsilon infinite)."
         ),
         "Eq. 2 lost the factor pi in its last term; the variance here has it.",

@@ -106,18 +106,20 @@ def _check_rows(name: str, rows: Exact, epsilon: float, given: Mapping[str, floa
         )
 
 
-def _dagger(p1: Fraction, p2: Fraction) -> Exact:
+def dagger_exact(p1: Fraction, p2: Fraction) -> Exact:
+    """Return RR3-dagger in exact numbers."""
     a, b = (1 - p1) / 2, (1 - p2) / 2
     return ((p1, a, a), (b, p2, b), (b, b, p2))
 
 
-def _club(p1: Fraction, p2: Fraction, q: Fraction) -> Exact:
+def club_exact(p1: Fraction, p2: Fraction, q: Fraction) -> Exact:
+    """Return RR3-club in exact numbers."""
     a, b = (1 - p1) / 2, 1 - p2
     return ((p1, a, a), (b, p2 * q, p2 * (1 - q)), (b, p2 * (1 - q), p2 * q))
 
 
 def _double_dagger(p1: Fraction, p2: Fraction) -> Exact:
-    return _club(p1, p1, p2)
+    return club_exact(p1, p1, p2)
 
 
 class Dagger(ThreeElement):
@@ -137,13 +139,13 @@ class Dagger(ThreeElement):
         "p2": "probability of keeping either other value on the top rung; default: the best",
     }
     noise = (Fraction(1, 3), Fraction(1, 3), Fraction(1, 3))
-    rows: ClassVar[Callable[..., Exact]] = staticmethod(_dagger)
+    rows: ClassVar[Callable[..., Exact]] = staticmethod(dagger_exact)
 
     @classmethod
     def best(cls, factor: Fraction) -> Exact:
         """Return EWRR_3."""
         p = factor / (factor + 2)
-        return _dagger(p, p)
+        return dagger_exact(p, p)
 
 
 class DoubleDagger(ThreeElement):
@@ -186,9 +188,9 @@ class Club(ThreeElement):
         "q": "probability of keeping the sign on the top rung; default: the best",
     }
     noise = (Fraction(1, 3), Fraction(1, 3), Fraction(1, 3))
-    rows: ClassVar[Callable[..., Exact]] = staticmethod(_club)
+    rows: ClassVar[Callable[..., Exact]] = staticmethod(club_exact)
 
     @classmethod
     def best(cls, factor: Fraction) -> Exact:
         """Return the channel at which all privacy constraints bind."""
-        return _club(factor / (factor + 2), (factor + 1) / (factor + 2), factor / (factor + 1))
+        return club_exact(factor / (factor + 2), (factor + 1) / (factor + 2), factor / (factor + 1))

@@ -1,0 +1,343 @@
+"""Key-value reports: LPP (one random key per person) and PCKV-UE (a vector over all keys)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.channel import Channel
+from estimators.dense_chain import build_dense
+from estimators.estimates import Estimates, Method, Population
+from estimators.exact import log_ratio_up
+from estimators.key_value import KeyValueParameters
+from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError
+from estimators.mechanisms.small_channel import check_levels, growth
+from estimators.mechanisms.three_element import club_exact
+from estimators.parameters import at_least, refuse_unknown, whole_number
+from estimators.randomness import Bits, below
+from estimators.relaxation import Chain
+from estimators.tally import Tally
+
+MAX_KEYS = 10_000
+_PLUS, _MINUS = 1, 2
+
+
+class KeyValue(Mechanism):
+    """What both have in common: a person's value is a table of keys with values in [-1, 1]."""
+
+    chain: Chain
+    keys: tuple[str, ...]
+
+    def __init__(self, keys: Sequence[str], ladder: Sequence[float], chain: Chain) -> None:
+        self.keys = tuple(keys)
+        self.labels = tuple(f"{key}/{quantity}" for key in self.keys for quantity in ("share", "mean"))
+        self.ladder = tuple(float(level) for level in ladder)
+        self.chain = chain
+
+    @cached_property
+    def rung_parameters(self) -> tuple[KeyValueParameters, ...]:
+        """p1, p2 and q of every rung, from its exact channel."""
+        found = []
+        for channel in self.chain.channels:
+            whole, (none, *_), (lost, same, other) = channel.denominator, channel.row(0), channel.row(_PLUS)
+            found.append(KeyValueParameters(none / whole, (whole - lost) / whole, same / (same + other)))
+        return tuple(found)
+
+    def checked(self, person: Any) -> Mapping[str, float]:
+        """Return a person's table, or refuse it."""
+        if not isinstance(person, Mapping):
+            raise ParameterError("value", person, "must be a table of keys with values in [-1, 1], {} for none")
+        for key, value in person.items():
+            if key not in self._position:
+                some = ", ".join(self.keys[:5]) + (", ..." if len(self.keys) > 5 else "")
+                raise ParameterError("value", key, f"must be one of the survey's {len(self.keys)} keys ({some})")
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not -1.0 <= value <= 1.0:
+                raise ParameterError(f"value.{key}", value, "must be a number in [-1, 1]; scale it")
+        return person
+
+    @cached_property
+    def _position(self) -> dict[str, int]:
+        return {key: i for i, key in enumerate(self.keys)}
+
+    def truth(self, values: Sequence[Any]) -> NDArray[np.float64]:
+        """Return the share of people with each key and the mean of their values (NaN where nobody has it)."""
+        numerators, denominators = self.truth_parts(values)
+        blank = np.full(len(self.labels), np.nan)
+        return np.asarray(np.divide(numerators, denominators, out=blank, where=denominators > 0))
+
+    def truth_parts(self, values: Sequence[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return numerators and denominators of `truth`: holders over people, and sums of values over holders."""
+        holders, sums = np.zeros(len(self.keys)), np.zeros(len(self.keys))
+        for person in values:
+            for key, value in self.checked(person).items():
+                holders[self._position[key]] += 1.0
+                sums[self._position[key]] += value
+        people = np.full(len(self.keys), float(len(values)))
+        return np.stack([holders, sums], axis=1).reshape(-1), np.stack([people, holders], axis=1).reshape(-1)
+
+    @property
+    def simulated_values(self) -> int:
+        """One kind of simulated person per key."""
+        return len(self.keys)
+
+    def simulate(self, picks: NDArray[np.int64], words: NDArray[np.uint64]) -> Sequence[Any]:
+        """Give each person the picked key, and every second one a neighbouring key; values differ in law by key."""
+        # The low bits of a word are free: picking a value looks at its high bits.
+        second = (words & np.uint64(1)).astype(np.bool_) & (self.kept_keys > 1) & (len(self.keys) > 1)
+        first_unit = ((words >> np.uint64(1)) & np.uint64(0xFFFF)).astype(np.float64) / 0x10000
+        second_unit = ((words >> np.uint64(17)) & np.uint64(0xFFF)).astype(np.float64) / 0x1000
+        people: list[dict[str, float]] = []
+        for pick, more, u, v in zip(
+            picks.tolist(), second.tolist(), first_unit.tolist(), second_unit.tolist(), strict=True
+        ):
+            person = {self.keys[pick]: 2.0 * u ** (1 + pick % 3) - 1.0}
+            if more:
+                following = (pick + 1) % len(self.keys)
+                person[self.keys[following]] = 2.0 * v ** (1 + following % 3) - 1.0
+            people.append(person)
+        return people
+
+    @property
+    def kept_keys(self) -> int:
+        """Keys that a person may have without biasing the estimates."""
+        return len(self.keys)
+
+    def canonical(self) -> dict[str, Any]:
+        """Return keys and integer thresholds."""
+        return {"mechanism": self.name, "values": list(self.keys), "chain": self.chain.canonical()}
+
+
+class LPP(KeyValue):
+    """Each person is asked about one key, drawn at random once: whether it is there, and the sign of its value."""
+
+    name = "lpp"
+    source = (
+        "Ma & Wang, Algorithms 1 to 3 (VPP, LPP, LPP-double-dagger), with the allocation derived from their Lemma 2"
+    )
+    corrections: ClassVar[tuple[str, ...]] = (
+        "LPP and LPP-double-dagger are one channel: the fake value is random and symmetric, so only its sign counts.",
+        (
+            "Their Lemma 2 forgets two people who both have the key; the loss is max(eps2, eps1 + ln(2/(1 + "
+            "e^-eps2))), and the best split of a total is eps2 = eps, eps1 = ln((e^eps + 1)/2)."
+        ),
+        "Rounding of the value belongs to the input, once; the estimators then need no unknown weights.",
+        "Totals carry the factor for asking each person about one key only.",
+    )
+    ladders: ClassVar[str] = (
+        "Any increasing ladder, because the split of each level is the one above; key and sign stay."
+    )
+    guarantee = Guarantee(
+        "All answers of one window together reveal no more than the sharpest one about the whole table of a person: "
+        "any two tables explain them equally well up to a factor e^epsilon.",
+        "Holds against a collector who sees every answer of the device and knows everything about everybody else; the "
+        "key that is asked about is drawn without looking at the table.",
+    )
+
+    def __init__(self, keys: Sequence[str], ladder: Sequence[float]) -> None:
+        levels = []
+        for epsilon in ladder:
+            factor = growth(epsilon)
+            keep = (factor + 1) / (factor + 3)
+            levels.append(club_exact(keep, keep, factor / (factor + 1)))
+        super().__init__(keys, ladder, build_dense(ladder, levels))
+        self.answer = Answer("index", 3 * len(self.keys))
+
+    @classmethod
+    def build(cls, values: Sequence[str], ladder: Sequence[float], parameters: Mapping[str, Any]) -> LPP:
+        """Build from keys and a ladder; there are no further parameters."""
+        refuse_unknown(parameters, (), cls.name)
+        return cls(at_least(values, 1, cls.name), check_levels(ladder))
+
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        """Exact cost of each prefix of the chain, rounded up."""
+        return tuple(channel.epsilon for channel in self.chain.channels)
+
+    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:
+        """Draw the key of each person and round its value to a sign: 3 * key, + 1 for plus, + 2 for minus."""
+        asked = below(len(self.keys), len(values), bits).astype(np.int64)
+        held = np.full(len(values), np.nan)
+        for i, (person, key) in enumerate(zip(values, asked.tolist(), strict=True)):
+            held[i] = self.checked(person).get(self.keys[key], np.nan)
+        return np.asarray(3 * asked + _signs(held, bits), dtype=np.int64)
+
+    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
+        """Draw the chains of all devices from the top; the key is the same on every rung."""
+        symbols = self.chain.draw(inputs % 3, bits)
+        return Drawn(self.symbols(symbols + 3 * (inputs // 3)), np.zeros(len(inputs), dtype=np.uint16))
+
+    def estimate(
+        self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
+    ) -> Estimates:
+        """Estimate share and mean of every key; users on different rungs are combined by `method`."""
+        from estimators.key_value_pooling import pool_key_values  # server side only: scipy
+
+        return pool_key_values(self.labels, self._counts(tally), method=method, population=population, alpha=alpha)
+
+    def estimate_graph(self, tally: Tally, *, alpha: float = 0.05) -> Any:
+        """Estimate the averages of the bipartite graph of people and keys: a GraphEstimate."""
+        from estimators.key_value_pooling import estimate_graph, pooled_key_values  # server side only: scipy
+
+        counts = self._counts(tally)
+        return estimate_graph(counts.fleet, pooled_key_values(counts), alpha)
+
+    def _counts(self, tally: Tally) -> Any:
+        from estimators.key_value_pooling import KeyValueCounts
+
+        cells = tally.counts.sum(axis=1).reshape(self.rungs, len(self.keys), 3)
+        fleet = tally.users.sum(axis=1)
+        return KeyValueCounts.of(
+            self.rung_parameters, cells.sum(axis=2), cells[:, :, _PLUS], cells[:, :, _MINUS], fleet
+        )
+
+
+class PCKVUE(KeyValue):
+    """One key of each person, padded and sampled once, in a vector over all keys in which every position may lie."""
+
+    name = "pckv_ue"
+    source = "Ma & Wang, section 4.2.3 and Eq. 56, after Gu et al. (PCKV-UE)"
+    corrections: ClassVar[tuple[str, ...]] = (
+        "Every position of the vector is randomized; the printed description lets only one differ from zero.",
+        "Probabilities for a foreign position are b/2, b/2 and 1 - b (in the letters of Gu et al.).",
+        "Estimates are not clipped: clipping is a biased view.",
+        "Positions of padding keys are not sent: the collector would throw them away.",
+    )
+    ladders: ClassVar[str] = "Any increasing ladder, because a = 1/2 on every rung; sampled key and sign stay."
+    parameters: ClassVar[Mapping[str, str]] = {
+        "padding": (
+            "keys that a person is taken to have; people with more are under-counted, fewer cost accuracy; 1 to 1000, "
+            "default 1"
+        )
+    }
+    guarantee = Guarantee(
+        "All vectors of one window together reveal no more than the sharpest one about the whole table of a person: "
+        "any two tables explain them equally well up to a factor e^epsilon.",
+        "Holds against a collector who sees every answer of the device and knows everything about everybody else.",
+    )
+
+    def __init__(self, keys: Sequence[str], ladder: Sequence[float], *, padding: int = 1) -> None:
+        self.padding = padding
+        levels = []
+        for epsilon in ladder:
+            factor = growth(epsilon)
+            invented = 2 / (factor + 3)
+            levels.append(club_exact(1 - invented, Fraction(1, 2), factor / (factor + 1)))
+        cost = report_loss if len(keys) > 1 else single_key_loss
+        super().__init__(keys, ladder, build_dense(ladder, levels, cost=cost))
+        self._cost = cost
+        self.answer = Answer("bits", 2 * len(self.keys))
+
+    @classmethod
+    def build(cls, values: Sequence[str], ladder: Sequence[float], parameters: Mapping[str, Any]) -> PCKVUE:
+        """Build from keys, a ladder and the padding length."""
+        refuse_unknown(parameters, tuple(cls.parameters), cls.name)
+        if len(values) > MAX_KEYS:
+            raise ParameterError("values", len(values), f"pckv_ue sends two bits per key; use at most {MAX_KEYS}")
+        padding = whole_number(parameters, "padding", 1, low=1, high=1000)
+        return cls(at_least(values, 1, cls.name), check_levels(ladder), padding=padding)
+
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        """Exact cost of each prefix of the chain for the whole table, rounded up."""
+        return tuple(self._cost(channel) for channel in self.chain.channels)
+
+    @property
+    def kept_keys(self) -> int:
+        """Keys that a person may have without biasing the estimates: the padding length."""
+        return self.padding
+
+    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:
+        """Sample one key of each padded table and round its value: 0 for padding, else 2 * key + 1 (plus) or 2."""
+        owned = [sorted((self._position[key], value) for key, value in self.checked(p).items()) for p in values]
+        sizes = np.array([max(len(table), self.padding) for table in owned], dtype=np.int64)
+        chosen = np.zeros(len(values), dtype=np.int64)
+        for size in np.unique(sizes):
+            same = np.flatnonzero(sizes == size)
+            chosen[same] = below(int(size), len(same), bits).astype(np.int64)
+        keys, held = np.zeros(len(values), dtype=np.int64), np.full(len(values), np.nan)
+        for i, (table, slot) in enumerate(zip(owned, chosen.tolist(), strict=True)):
+            if slot < len(table):
+                keys[i], held[i] = table[slot]
+        signs = _signs(held, bits)
+        return np.asarray(np.where(signs > 0, 2 * keys + signs, 0), dtype=np.int64)
+
+    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
+        """Draw the chains of all devices from the top, every position on its own; plus bits, then minus bits."""
+        keys, width = len(self.keys), self.answer.width
+        answers = np.empty((self.rungs, len(inputs), width), dtype=np.uint8)
+        step = max((1 << 18) // keys, 1)
+        for start in range(0, len(inputs), step):
+            part = np.asarray(inputs[start : start + step], dtype=np.int64)
+            cells = np.zeros((len(part), keys), dtype=np.int64)
+            real = np.flatnonzero(part > 0)
+            cells[real, (part[real] - 1) // 2] = (part[real] - 1) % 2 + 1
+            symbols = self.chain.draw(cells.reshape(-1), bits, dtype="u1").reshape(self.rungs, len(part), keys)
+            planes = np.concatenate([symbols == _PLUS, symbols == _MINUS], axis=2)
+            answers[:, start : start + step] = np.packbits(planes, axis=2, bitorder="little")
+        return Drawn(answers, np.zeros(len(inputs), dtype=np.uint16))
+
+    def valid(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
+        """Refuse spare bits, and positions that claim both signs."""
+        planes = np.unpackbits(np.asarray(answers, dtype=np.uint8), axis=1, bitorder="little")
+        keys = len(self.keys)
+        both = (planes[:, :keys] & planes[:, keys : 2 * keys]).any(axis=1)
+        return np.asarray(~both & super().valid(answers))
+
+    def estimate(
+        self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
+    ) -> Estimates:
+        """Estimate share and mean of every key; users on different rungs are combined by `method`."""
+        from estimators.key_value_pooling import KeyValueCounts, pool_key_values  # server side only: scipy
+
+        ones, fleet = tally.counts.sum(axis=1), tally.users.sum(axis=1)
+        keys = len(self.keys)
+        users = np.broadcast_to(fleet[:, None], (self.rungs, keys))
+        counts = KeyValueCounts.of(self.rung_parameters, users, ones[:, :keys], ones[:, keys:], fleet)
+        return pool_key_values(
+            self.labels, counts, scale=float(self.padding), method=method, population=population, alpha=alpha
+        )
+
+    def canonical(self) -> dict[str, Any]:
+        """Return keys, padding and integer thresholds."""
+        return super().canonical() | {"padding": self.padding}
+
+
+def report_loss(channel: Channel) -> float:
+    """Return the exact loss of a PCKV-UE vector: another key changes two positions, another sign one."""
+    up, down, sign = _position_ratios(channel)
+    return max(log_ratio_up(up[0] * down[0], up[1] * down[1]), log_ratio_up(*sign))
+
+
+def single_key_loss(channel: Channel) -> float:
+    """Return the exact loss when there is one key only: one position changes, by key or by sign."""
+    return max(log_ratio_up(*ratio) for ratio in _position_ratios(channel))
+
+
+def _position_ratios(channel: Channel) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+    """Return the largest Q(y|key)/Q(y|none), Q(y|none)/Q(y|key) and Q(y|sign)/Q(y|other sign) as fractions."""
+    none, plus, minus = (channel.row(x) for x in range(3))
+    up = _largest([(own, zero) for row in (plus, minus) for own, zero in zip(row, none, strict=True)])
+    down = _largest([(zero, own) for row in (plus, minus) for own, zero in zip(row, none, strict=True)])
+    pairs = list(zip(plus, minus, strict=True))
+    return up, down, _largest(pairs + [(b, a) for a, b in pairs])
+
+
+def _largest(ratios: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    best = (1, 1)
+    for top, bottom in ratios:
+        if top * best[1] > best[0] * bottom:
+            best = (top, bottom)
+    return best
+
+
+def _signs(held: NDArray[np.float64], bits: Bits) -> NDArray[np.int64]:
+    """Round values in [-1, 1] to plus (1) or minus (2) without bias; NaN, no such key, is 0."""
+    # 53 bits are exact for a float's worth of probability; this draw shapes the answer's spread, not its privacy.
+    units = (bits.words(len(held)) >> np.uint64(11)).astype(np.float64) / float(1 << 53)
+    return np.where(np.isnan(held), 0, np.where(units < (1.0 + held) / 2.0, _PLUS, _MINUS)).astype(np.int64)
