@@ -15,9 +15,10 @@ from estimators.estimates import Estimates, Population
 from estimators.pooling_result import no_estimate
 
 Counts = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 # Beyond this many evaluations of the hypergeometric law the score interval is as good and far cheaper.
-_EXACT_WORK = 200_000
+_EXACT_WORK = 12_000
 
 
 def estimate_blocks(
@@ -94,13 +95,12 @@ def exact_interval(deck: Deck, low_answers: int, alpha: float) -> tuple[float, f
     Every number of people in the group is tested with both tails at alpha / 2; deck of two or three faces. The law is
     not monotone in that number, so all are tried and the hull is returned.
     """
-    low, blank, high = three_faces(deck)
-    shift = low_answers - low
-    kept = [ones for ones in range(deck.size + 1) if min(_tails((low, blank, high), ones, shift)) > alpha / 2.0]
-    if not kept:
+    below, above = shift_tails(deck, low_answers - three_faces(deck)[0])
+    kept = np.flatnonzero(np.minimum(below, above) > alpha / 2.0)
+    if not len(kept):
         nearest = 0.0 if deck.share(_answers(deck, low_answers)) < 0.5 else 1.0
         return nearest, nearest
-    return kept[0] / deck.size, kept[-1] / deck.size
+    return float(kept[0]) / deck.size, float(kept[-1]) / deck.size
 
 
 def _answers(deck: Deck, low_answers: int) -> list[int]:
@@ -109,16 +109,20 @@ def _answers(deck: Deck, low_answers: int) -> list[int]:
     return answers if deck.faces == 3 else [answers[0], answers[2]]
 
 
-def _tails(cards: tuple[int, int, int], ones: int, shift: int) -> tuple[float, float]:
-    """Return Pr(shift or less) and Pr(shift or more) of c - a when `ones` cards are taken from (a, b, c)."""
-    low, blank, high = cards
-    blanks = np.arange(max(0, ones - low - high), min(blank, ones) + 1)
-    chance = stats.hypergeom.pmf(blanks, low + blank + high, blank, ones) if blank else np.ones(1)
-    told = ones - blanks
-    # c - a = 2 c - told for the cards that tell something
-    below = stats.hypergeom.cdf(np.floor((shift + told) / 2.0), low + high, high, told)
-    above = stats.hypergeom.sf(np.ceil((shift + told) / 2.0) - 1, low + high, high, told)
-    return float(chance @ below), float(chance @ above)
+def shift_tails(deck: Deck, shift: int) -> tuple[Floats, Floats]:
+    """Return Pr(o1 - n1 <= shift) and Pr(o1 - n1 >= shift) for every possible number of people in the group."""
+    low, blank, high = three_faces(deck)
+    ones = np.arange(deck.size + 1)
+    below, above = np.zeros(deck.size + 1), np.zeros(deck.size + 1)
+    for blanks in range(blank + 1):
+        # Given how many of them hold middle cards, c - a = 2 c - told among the cards that tell something.
+        told = ones - blanks
+        real = (told >= 0) & (told <= low + high)
+        chance = stats.hypergeom.pmf(blanks, deck.size, blank, ones[real]) if blank else 1.0
+        reach = (shift + told[real]) / 2.0
+        below[real] += chance * stats.hypergeom.cdf(np.floor(reach), low + high, high, told[real])
+        above[real] += chance * stats.hypergeom.sf(np.ceil(reach) - 1, low + high, high, told[real])
+    return below, above
 
 
 def _fleet_interval(
