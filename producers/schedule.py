@@ -111,7 +111,11 @@ def _geometric_ladder(release: Geometric) -> tuple[float, ...]:
 def _noisy_ladder(release: NoisySampling) -> tuple[float, ...]:
     _level("epsilon_permanent", release.epsilon_permanent)
     _level("epsilon_sample", release.epsilon_sample)
-    return tuple(sampling_ladder(release.epsilon_permanent, release.epsilon_sample, release.rounds))
+    ladder = sampling_ladder(release.epsilon_permanent, release.epsilon_sample, release.rounds)
+    for rounds, (before, after) in enumerate(pairwise(ladder), start=1):
+        if after <= before:
+            raise ScheduleError("rounds", release.rounds, f"the curve no longer rises after {rounds}; take that many")
+    return tuple(ladder)
 
 
 def _levels(field: str, levels: list[float]) -> tuple[float, ...]:

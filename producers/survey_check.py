@@ -105,8 +105,8 @@ class Explanation:
             return "The lifetime budget is unlimited: no finite number describes what an answer costs"
         lasts = format_duration(windows * self.survey.windows.step_ms // 1_000 * 1_000)
         return (
-            f"The lifetime budget of {_number(self.survey.lifetime_epsilon)}, shared with all other surveys of a device, "
-            f"pays for {windows:,} whole windows, {lasts} of answering without a break"
+            f"The lifetime budget of {_number(self.survey.lifetime_epsilon)}, shared with all other surveys of a "
+            f"device, pays for {windows:,} whole windows, {lasts} of answering without a break"
         )
 
 
@@ -134,12 +134,12 @@ def _warnings(survey: Survey, rungs: tuple[RungPlan, ...]) -> list[str]:
             f"{survey.accept_risk!r}"
         )
     elif survey.accept_risk:
-        found.append(f"accept_risk is not needed: {mechanism.name} is locally private; remove it")
+        found.append(f"{mechanism.name} needs no accept_risk; remove it")
     ratio = survey.windows.size_ms / survey.windows.step_ms
     if ratio > 1:
         found.append(
             f"windows overlap: every value enters {math.ceil(ratio)} of them, each with a chain of its own, and the "
-            f"costs add up to epsilon {_number(math.ceil(ratio) * top)}; take step = size unless the overlap is worth that"
+            f"costs add up to epsilon {_number(math.ceil(ratio) * top)}; take step = size unless that is worth it"
         )
     values = len(mechanism.labels)
     if mechanism.name == "grr" and values > 3 * math.exp(min(mechanism.ladder[-1], 50.0)) + 2:

@@ -110,7 +110,10 @@ class EstimateTable(_Table, frozen=True):
 
     method: Annotated[
         Literal["auto", "pooled", "stratified", "mle"],
-        Meta(description="how users on different rungs are combined; `auto`: pooled unless the rungs disagree"),
+        Meta(
+            description="how users on different rungs are combined: `auto` (pooled unless the rungs disagree), "
+            "`pooled`, `stratified` or `mle`"
+        ),
     ] = "auto"
     population: Annotated[
         Literal["fleet", "sampling"],

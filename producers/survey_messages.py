@@ -43,8 +43,7 @@ def explain_shape(source: str, data: Mapping[str, Any], message: str) -> NoRetur
         field = _join(path, missing["name"])
         remedy = f"is missing; add it ({description_of(field, data)})"
         raise SurveyError(source, field, None, remedy) from None
-    if what.startswith("Invalid value"):
-        what = what.replace("Invalid value", "not a word that is known here")
+    what = re.sub("^Invalid (enum )?value", "not a word that is known here", what)
     remedy = f"{what[0].lower()}{what[1:]} ({description_of(path, data)})"
     raise SurveyError(source, path or "file", table, remedy) from None
 
