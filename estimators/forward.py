@@ -193,7 +193,7 @@ class DenseStep:
 
 
 def _integers(row: tuple[Fraction, ...]) -> list[int]:
-    common = int(np.lcm.reduce(np.array([entry.denominator for entry in row], dtype=object)))
+    common = math.lcm(*(entry.denominator for entry in row))
     return [int(entry * common) for entry in row]
 
 
