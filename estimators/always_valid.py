@@ -32,12 +32,12 @@ _BISECTIONS = 20
 _CHUNK = 1024
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class YesNo:
-    """Each value as a yes/no question of its own: arrays [rung, value], users [rung].
+    """Each value as a yes/no question of its own: arrays [rung, value].
 
     truth is Pr(the answer names the value | it is the person's), lie the same for another value; ones counts the
-    answers that name it.
+    answers that name it, users those who answered.
     """
 
     truth: Floats
@@ -47,16 +47,15 @@ class YesNo:
 
     @classmethod
     def of(cls, truth: ArrayLike, lie: ArrayLike, ones: ArrayLike, users: ArrayLike) -> YesNo:
-        """Check shapes and broadcast: truth and lie [rung] or [rung, value], ones [rung] or [rung, value]."""
-        per_rung = np.asarray(users, dtype=np.float64)
-        tallied = np.asarray(ones, dtype=np.float64).reshape(len(per_rung), -1)
-        chances = [np.asarray(chance, dtype=np.float64).reshape(len(per_rung), -1) for chance in (truth, lie)]
-        full = [np.broadcast_to(chance, tallied.shape) for chance in chances]
-        if np.any(tallied < 0) or np.any(tallied > per_rung[:, None]):
+        """Check and broadcast: each array is [rung] or [rung, value]."""
+        rungs = len(np.asarray(users))
+        arrays = [np.asarray(array, dtype=np.float64).reshape(rungs, -1) for array in (truth, lie, ones, users)]
+        full = np.broadcast_arrays(*arrays)
+        if np.any(full[2] < 0) or np.any(full[2] > full[3]):
             raise ValueError(
                 "ones must be between 0 and the users of the rung; counts and users do not belong together"
             )
-        return cls(full[0], full[1], tallied, per_rung)
+        return cls(full[0], full[1], full[2], full[3])
 
     @classmethod
     def retention(cls, channels: Sequence[RetentionChannel], counts: Counts, users: Counts) -> YesNo:
@@ -77,14 +76,28 @@ class YesNo:
         """Return sum over rungs of h ln(lambda) + (n - h) ln(1 - lambda) for shares [..., value]; 0 ln 0 = 0."""
         total = np.zeros(np.broadcast_shapes(shares.shape, (self.values,)))
         for truth, lie, ones, users in zip(self.truth, self.lie, self.ones, self.users, strict=True):
-            if users > 0:
+            if users.any():
                 answers = lie + (truth - lie) * shares
-                total += special.xlogy(ones, answers) + special.xlog1py(users - ones, -answers)
+                total += _times_log(ones, answers) + _times_log(users - ones, 1.0 - answers)
         return np.asarray(total)
+
+    def rungs(self, chosen: NDArray[np.bool_]) -> YesNo:
+        """Return some of the rungs."""
+        return YesNo(self.truth[chosen], self.lie[chosen], self.ones[chosen], self.users[chosen])
 
     def part(self, start: int, stop: int) -> YesNo:
         """Return some of the values."""
-        return YesNo(self.truth[:, start:stop], self.lie[:, start:stop], self.ones[:, start:stop], self.users)
+        cut = slice(start, stop)
+        return YesNo(self.truth[:, cut], self.lie[:, cut], self.ones[:, cut], self.users[:, cut])
+
+
+def _times_log(counts: Floats, chances: Floats) -> Floats:
+    # 0 ln 0 = 0. Several times as fast as the library's function, and this is the inner loop of every look.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        product = counts * np.log(chances)
+    if np.all(counts > 0):
+        return np.asarray(product)
+    return np.where(counts > 0, product, 0.0)
 
 
 def log_e(tally: YesNo, threshold: ArrayLike, *, side: Side = "above", points: int = GRID_POINTS) -> Floats:

@@ -84,12 +84,21 @@ def clopper_pearson(successes: int, trials: int, alpha: float) -> tuple[float, f
     >>> [round(bound, 4) for bound in clopper_pearson(0, 10, 0.025)]
     [0.0, 0.3085]
     """
-    check_alpha(alpha)
     if not 0 <= successes <= trials:
         raise ValueError(f"successes must be between 0 and trials; got {successes} of {trials}")
-    lower = float(special.betaincinv(successes, trials - successes + 1, alpha)) if successes > 0 else 0.0
-    upper = float(special.betaincinv(successes + 1, trials - successes, 1 - alpha)) if successes < trials else 1.0
-    return lower, upper
+    lower, upper = clopper_pearson_array(np.array([float(successes)]), float(trials), alpha)
+    return float(lower[0]), float(upper[0])
+
+
+def clopper_pearson_array(successes: Floats, trials: float, alpha: float) -> tuple[Floats, Floats]:
+    """Return the same for many counts of the same number of trials."""
+    check_alpha(alpha)
+    inner = np.clip(successes, 1.0, max(trials, 1.0))
+    lower = np.where(successes > 0, special.betaincinv(inner, trials - inner + 1.0, alpha), 0.0)
+    inner = np.clip(successes, 0.0, max(trials - 1.0, 0.0))
+    rest = np.maximum(trials - inner, 1.0)
+    upper = np.where(successes < trials, special.betainccinv(inner + 1.0, rest, alpha), 1.0)
+    return np.asarray(lower), np.asarray(upper)
 
 
 def _three_z(alpha: float, correlation: Floats) -> float:
