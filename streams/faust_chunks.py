@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import faust
+from aiokafka.errors import KafkaError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
@@ -191,10 +192,14 @@ class ChunkApp(faust.App):
 
     def lags(self, partitions: Iterable[TP]) -> dict[TP, int]:
         """Return how many records of each partition were not handed over yet; without those whose end is unknown."""
-        found = {}
         consumer: Any = self.consumer
+        found = {}
         for tp in partitions:
-            end, read = consumer.highwater(driver.ensure_aiokafka_TP(tp)), consumer._read_offset.get(tp)
+            try:
+                end = consumer.highwater(driver.ensure_aiokafka_TP(tp))
+            except (AssertionError, KafkaError):
+                continue  # aiokafka's way to say that a rebalance in its thread has just taken the partition away
+            read = consumer._read_offset.get(tp)
             if end is not None and read is not None:
                 found[tp] = max(0, end - read)
         return found

@@ -87,7 +87,11 @@ class Publisher:
         while waiting := len(messages) - len(outcomes):
             producer.poll(_POLL_SECONDS)
             tries -= 1
-            if len(outcomes) < len(messages) and (tries <= 0 or stopping()):
+            if len(outcomes) == len(messages):
+                break
+            if stopping():
+                raise PublishError(f"stopped before {waiting} of {len(messages)} messages were acknowledged")
+            if tries <= 0:
                 why = f"{waiting} of {len(messages)} messages were not acknowledged in {wait_seconds:g} s"
                 self._state.down(why)
                 raise PublishError(why)

@@ -1,0 +1,90 @@
+"""The exporter as a process on a real Redis, judged by Prometheus' own tool."""
+
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client import generate_latest
+
+from estimators.tally import Tally
+from streams.clock import system_clock
+from streams.connections import open_store
+from streams.estimate_record import make_record
+from streams.local_process import Child, free_ports
+from streams.metrics import worker_metrics
+from streams.settings import Settings
+from tests.support.deadline import until
+from tests.support.parts import missing
+from tests.support.surveys import survey, survey_text
+
+pytestmark = pytest.mark.real
+
+
+def check_metrics(text: str) -> None:
+    """Let promtool look for what Prometheus' practice forbids."""
+    program = shutil.which("promtool")
+    if program is None:
+        missing("promtool is not installed; Debian's package prometheus has it")
+    judged = subprocess.run(
+        [str(program), "check", "metrics"], input=text, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (judged.returncode, judged.stdout, judged.stderr) == (0, "", "")
+
+
+def test_the_exporter_serves_what_is_in_redis(redis_url: str, key_prefix: str, tmp_path: Path) -> None:
+    (tmp_path / "colour.toml").write_text(survey_text())
+    colour = survey()
+    store = open_store(Settings(redis=redis_url, prefix=key_prefix))
+    window_ms = colour.windows.latest(system_clock())
+    tally = Tally.empty(3, 1, 3)
+    tally.counts[:, 0], tally.users[:, 0] = [60, 30, 20], 110
+    record = make_record(
+        colour, window_ms, tally, colour.mechanism.estimate(tally), read_ms=window_ms, computed_ms=window_ms + 1
+    )
+    secret = store.lock(colour.id, window_ms, 5_000)
+    assert secret is not None
+    assert store.save_estimate(colour.id, window_ms, secret, record.encode(), window_ms + 600_000)
+    store.count(colour.id, window_ms, {"rejected:rung": 2, "expired": 1}, window_ms + 600_000)
+    [port] = free_ports(1)
+    env = {
+        "THAW_REDIS": redis_url,
+        "THAW_PREFIX": key_prefix,
+        "THAW_SURVEYS": str(tmp_path),
+        "THAW_EXPORTER_PORT": str(port),
+    }
+    exporter = Child(
+        "exporter", [sys.executable, "-m", "streams.cli", "exporter"], log=tmp_path / "exporter.log", env=env
+    )
+    try:
+
+        def get(path: str) -> str | None:
+            exporter.check()
+            try:
+                return str(urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5).read().decode())
+            except urllib.error.URLError:
+                return None
+
+        assert until(lambda: get("/healthz"), 60, "the exporter to answer") == "ok\n"
+        text = get("/metrics") or ""
+        shown = f'thaw_frequency_estimate_ratio{{survey="{colour.id}",value="red",window='
+        assert shown in text
+        check_metrics(text)
+        assert colour.id in (get("/api/v1/surveys") or "")
+        assert f'"window_start_ms":{window_ms}' in (get(f"/api/v1/surveys/{colour.id}/windows") or "")
+        assert "Which colour do you like most?" in (get("/") or "")
+        exporter.terminate(20)
+        assert exporter.returncode == 0, exporter.tail()
+    finally:
+        exporter.kill()
+
+
+def test_the_metrics_of_a_worker_follow_the_practice() -> None:
+    metrics = worker_metrics()
+    metrics.lag.labels("3").set(7)
+    metrics.dead_letters.labels("rung").inc()
+    metrics.latency.observe(0.2)
+    check_metrics(generate_latest(metrics.registry).decode())

@@ -1,0 +1,234 @@
+"""A worker process on real Kafka and Redis: exact tallies, estimates, dead letters, kills, parts that are away."""
+
+import signal
+import struct
+import urllib.request
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from producers.wire import HEADER_BYTES, shards_of
+from streams.deadletter import OFFSET_HEADER, REASON_HEADER
+from streams.estimate_record import decode_estimate
+from streams.local import Redis
+from streams.local_process import free_ports
+from tests.integration.workers import MINUTE_MS, Reports, System, headers, run_thaw
+from tests.support.deadline import until
+from tests.support.parts import running
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def system(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> System:
+    made = System(kafka, redis_url, topic_prefix, tmp_path)
+    made.create_topics()
+    return made
+
+
+def test_reports_become_an_exact_tally_an_estimate_and_metrics(system: System) -> None:
+    reports = system.reports(20_000)
+    [port] = free_ports(1)
+    with system.worker(port=port) as worker:
+        system.produce(reports.messages(8))
+        system.produce(reports.messages(8, limit_bytes=4_096))
+        system.wait_for_tally(reports.tally(), worker)
+        until(lambda: system.store.counters(system.survey.id)["duplicate"] == 20_000, 30, "all duplicates counted")
+        payload = until(
+            lambda: system.store.estimate(system.survey.id, system.window_ms) if not system.store.dirty() else None,
+            30,
+            "an estimate of all reports",
+        )
+        record = decode_estimate(payload)
+        expected = system.survey.mechanism.estimate(reports.tally())
+        assert record.users == 20_000
+        assert [row.estimate for row in record.values] == list(expected.value)
+        key = f"{system.survey.id}:{system.window_ms}".encode()
+        published = system.read(system.settings.estimates_topic, 1)
+        assert {message.key() for message in published} == {key}
+        decode_estimate(published[0].value() or b"")
+
+        def scraped(text: str) -> Callable[[], bool]:
+            address = f"http://127.0.0.1:{port}/metrics"
+            return lambda: text in urllib.request.urlopen(address, timeout=5).read().decode()
+
+        for partition in range(8):
+            until(scraped(f'thaw_worker_lag_records{{partition="{partition}"}} 0.0'), 10, "no lag")
+        until(scraped("thaw_worker_reports_total 40000.0"), 10, "reports counted in the worker's own metrics")
+        until(lambda: not scraped("thaw_worker_latency_seconds_count 0.0")(), 10, "latencies")
+
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(30)
+        assert worker.returncode == 0, worker.tail()
+    printed = run_thaw(system.settings, "estimates", "colour", "--json")
+    assert printed.returncode == 0, printed.stderr
+    assert '"users":20000' in printed.stdout
+    assert "red" in run_thaw(system.settings, "estimates").stdout
+
+
+def _dead_letters(system: System) -> dict[str, bytes]:
+    """Return one bad message for each reason, all for partition 0."""
+    everyone = system.reports(400, seed=3)
+    mine = shards_of(everyone.tokens, system.survey.shards) == 0
+    some = Reports(
+        everyone.survey, everyone.window_ms, everyone.tokens[mine], everyone.answers[mine], everyone.rungs[mine]
+    )
+    assert len(some.rungs) > 2
+
+    def frame(reports: Reports) -> bytes:
+        [message] = reports.messages(8)[0]
+        return message
+
+    def changed(position: int, raw: bytes) -> bytes:
+        good = frame(some)
+        return good[:position] + raw + good[position + len(raw) :]
+
+    answers_at = HEADER_BYTES + 16 * len(some.rungs)
+    stranger = everyone.tokens[~mine][0].tobytes()
+    return {
+        "survey": changed(8, bytes(8)),
+        "version": changed(3, b"\x09"),
+        "length": changed(4, struct.pack("<I", 1 << 30)),
+        "magic": b"hello, is this a frame? It is not one.  ",
+        "rung": frame(replace(some, rungs=np.full_like(some.rungs, 3))),
+        "answer": changed(answers_at, b"\x03"),
+        "token": changed(HEADER_BYTES, stranger),
+        "partition": changed(32, struct.pack("<H", 1)),
+        "window": frame(replace(some, window_ms=some.window_ms + 1)),
+        "future": frame(replace(some, window_ms=some.window_ms + 60 * MINUTE_MS)),
+    }
+
+
+def test_what_cannot_be_right_becomes_a_dead_letter_and_the_worker_goes_on(system: System) -> None:
+    bad = _dead_letters(system)
+    late = system.reports(100, seed=4)
+    late = replace(late, window_ms=system.window_ms - 60 * MINUTE_MS)
+    good = system.reports(5_000, seed=5)
+    with system.worker() as worker:
+        system.produce({0: list(bad.values())})
+        system.produce(late.messages(8))
+        system.produce(good.messages(8))
+        system.wait_for_tally(good.tally(), worker)
+        letters = system.read(system.settings.dead_letters_topic, len(bad))
+    found = {headers(letter)[REASON_HEADER].decode(): letter for letter in letters}
+    assert found.keys() == bad.keys()
+    for offset, (reason, original) in enumerate(bad.items()):
+        assert found[reason].value() == original, reason
+        assert found[reason].key() is None
+        place = f"{system.settings.reports_topic}[0]@{offset}"
+        assert headers(found[reason]) == {REASON_HEADER: reason.encode(), OFFSET_HEADER: place.encode()}
+    counters = system.store.counters(system.survey.id)
+    assert counters["expired"] == 100
+    assert counters["applied"] == 5_000
+
+
+def test_a_killed_worker_leaves_nothing_out_and_nothing_twice(system: System) -> None:
+    reports = system.reports(300_000)
+    expected = reports.tally()
+    messages = reports.messages(8, limit_bytes=16_384)
+    with system.worker() as first:
+        system.produce(messages)
+        until(lambda: system.tally().total_users > 0, 60, "the first reports counted", poll_seconds=0.001)
+        first.kill()
+    with system.worker() as second:
+        system.wait_for_tally(expected, second)
+        system.produce(messages)
+        last = system.reports(1_000, seed=2)
+        system.produce(last.messages(8))
+        system.wait_for_tally(expected + last.tally(), second)
+
+
+def test_two_workers_share_the_partitions_and_take_over_from_each_other(system: System) -> None:
+    reports = system.reports(50_000)
+    half = len(reports.rungs) // 2
+    parts = [
+        Reports(reports.survey, reports.window_ms, reports.tokens[cut], reports.answers[cut], reports.rungs[cut])
+        for cut in (slice(None, half), slice(half, None))
+    ]
+    with system.worker(instance="one") as one, system.worker(instance="two") as two:
+        until(lambda: all("assigned" in child.log.read_text() for child in (one, two)), 60, "both to have partitions")
+        system.produce(parts[0].messages(8, limit_bytes=8_192))
+        system.wait_for_tally(parts[0].tally(), one)
+        one.terminate(30)
+        assert one.returncode == 0
+        system.produce(parts[1].messages(8, limit_bytes=8_192))
+        system.wait_for_tally(reports.tally(), two)
+
+
+def test_a_worker_waits_for_redis_and_says_so(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+    with running(Redis) as redis:
+        system = System(kafka, redis.url, topic_prefix, tmp_path)
+        system.create_topics()
+        redis.terminate()
+        with system.worker() as worker:
+            until(lambda: "Redis is away" in worker.log.read_text(), 30, "the worker to say that it waits")
+            redis.restart()
+            first = system.reports(2_000)
+            system.produce(first.messages(8))
+            system.wait_for_tally(first.tally(), worker)
+            redis.terminate()
+            second = system.reports(2_000, seed=2)
+            system.produce(second.messages(8))
+            until(lambda: "waiting for the store" in worker.log.read_text(), 30, "the worker to say that it waits")
+            redis.restart()
+            system.wait_for_tally(first.tally() + second.tally(), worker)
+
+
+def test_a_worker_that_is_told_to_stop_while_redis_is_away_leaves_with_75(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    with running(Redis) as redis:
+        system = System(kafka, redis.url, topic_prefix, tmp_path)
+        system.create_topics()
+        with system.worker() as worker:
+            until(lambda: "assigned" in worker.log.read_text(), 60, "partitions")
+            redis.terminate()
+            reports = system.reports(2_000)
+            system.produce(reports.messages(8))
+            until(lambda: "waiting for the store" in worker.log.read_text(), 30, "the worker to wait")
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(30)
+            assert worker.returncode == 75
+        redis.restart()
+        with system.worker() as again:
+            system.wait_for_tally(reports.tally(), again)
+
+
+def test_a_worker_waits_for_the_broker_and_for_the_topics(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    system = System(kafka, redis_url, topic_prefix, tmp_path)
+    [nobody] = free_ports(1)
+    with system.worker(kafka=f"127.0.0.1:{nobody}") as worker:
+        until(lambda: "Kafka is away: no broker answered" in worker.log.read_text(), 30, "the worker to say so")
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(30)
+        assert worker.returncode == 75
+    with system.worker() as worker:
+        until(lambda: "`thaw topics create` makes them" in worker.log.read_text(), 30, "the worker to ask for topics")
+        system.create_topics()
+        reports = system.reports(1_000)
+        system.produce(reports.messages(8))
+        system.wait_for_tally(reports.tally(), worker)
+
+
+def test_a_worker_refuses_what_would_count_wrongly(system: System) -> None:
+    wrong = run_thaw(system.settings, "worker", THAW_PARTITIONS="4", THAW_WORKER_PORT="0")
+    assert wrong.returncode == 1
+    assert "has 8 partitions, THAW_PARTITIONS says 4" in wrong.stderr
+
+
+def test_a_strict_worker_refuses_a_redis_that_forgets(system: System, redis_server: Redis, tmp_path: Path) -> None:
+    import redis as client
+
+    with running(Redis) as forgetful:
+        connection = client.Redis.from_url(forgetful.url)
+        connection.config_set("appendonly", "no")
+        connection.close()
+        settings = replace(system.settings, redis=forgetful.url)
+        refused = run_thaw(settings, "worker", THAW_STRICT="1", THAW_WORKER_PORT="0")
+    assert refused.returncode == 1
+    assert "THAW_STRICT=1 refuses this Redis" in refused.stderr
