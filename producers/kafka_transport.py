@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable, Sequence
 from time import sleep
 from typing import Any
@@ -51,8 +52,11 @@ class KafkaTransport:
         self.partitions, self.topic = partitions, topic
         self._timeout_seconds, self._attempts, self._sleeper = timeout_seconds, attempts, sleeper
         timeout_ms = int(timeout_seconds * 1000)
+        named = [broker.strip() for broker in brokers.split(",") if broker.strip()]
+        if not named or any(not broker.rpartition(":")[2].isdigit() for broker in named):
+            raise ValueError(f"brokers must be HOST:PORT, several separated by commas; got {brokers!r}")
         self._settings: dict[str, Any] = {
-            "bootstrap_servers": brokers.split(","),
+            "bootstrap_servers": named,
             "acks": "all",
             "enable_idempotence": False,
             "batch_size": 0,
@@ -75,7 +79,6 @@ class KafkaTransport:
             try:
                 self._send(messages)
             except (KafkaError, OSError) as error:
-                self._disconnect()
                 attempt += 1
                 if not self._away:
                     log.warning("no acknowledgement from the broker (%s); reports wait", _in_short(error))
@@ -92,11 +95,13 @@ class KafkaTransport:
 
     def close(self) -> None:
         """Disconnect."""
-        self._disconnect()
+        if self._producer is not None:
+            producer, self._producer = self._producer, None
+            producer.close(timeout=self._timeout_seconds)
 
     def _send(self, messages: Sequence[Message]) -> None:
         if self._producer is None:
-            self._producer = KafkaProducer(**self._settings)
+            self._producer = self._connect()
         under_way = [
             self._producer.send(self.topic, value=message.value, partition=message.partition, headers=[SCHEMA_HEADER])
             for message in messages
@@ -104,10 +109,22 @@ class KafkaTransport:
         for future in under_way:
             future.get(timeout=self._timeout_seconds)
 
-    def _disconnect(self) -> None:
-        if self._producer is not None:
-            producer, self._producer = self._producer, None
-            producer.close(timeout=0)
+    def _connect(self) -> KafkaProducer:
+        """Build the producer once somebody listens; from then on it reconnects by itself.
+
+        kafka-python's constructor leaves sockets open when it finds no broker, and a device may try for days.
+        """
+        refusal: OSError | None = None
+        for broker in self._settings["bootstrap_servers"]:
+            host, _, port = broker.rpartition(":")
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=self._timeout_seconds).close()
+            except OSError as error:
+                refusal = error
+                continue
+            return KafkaProducer(**self._settings)
+        assert refusal is not None
+        raise refusal
 
 
 def _in_short(error: BaseException) -> str:
