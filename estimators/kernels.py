@@ -63,7 +63,9 @@ def bit(lower: tuple[float, float], upper: tuple[float, float]) -> Degradation:
     """Relax a bit from odds (one, zero) to sharper ones; possible iff neither answer's likelihood ratio falls."""
     (p1, q1), (p2, q2) = lower, upper
     gap = p2 - q2
-    if gap == 0:
+    if lower == upper:
+        kernel = np.eye(2)
+    elif gap == 0:
         if p1 != q1:
             raise ValueError(f"a bit that tells nothing {upper!r} cannot be sharper than {lower!r}; raise the level")
         kernel = np.array([[1 - p1, p1], [1 - p1, p1]])
@@ -195,8 +197,8 @@ def key_value_epsilon(key: float, sign: float) -> float:
 def key_value(lower: tuple[float, float], upper: tuple[float, float]) -> KeyValueDegradation:
     """Relax the three-symbol response, given as levels of (key, sign); raising the key's level alone never works."""
     p1, p2 = truth_probability(lower[0], 2), truth_probability(upper[0], 2)
-    mu = math.tanh(lower[0] / 2) / math.tanh(upper[0] / 2)
-    nu = p1 * math.tanh(lower[1] / 2) / (p2 * math.tanh(upper[1] / 2))
+    mu = 1.0 if lower[0] == upper[0] else math.tanh(lower[0] / 2) / math.tanh(upper[0] / 2)
+    nu = p1 / p2 * (1.0 if lower[1] == upper[1] else math.tanh(lower[1] / 2) / math.tanh(upper[1] / 2))
     near, far = (1 + mu) / 4 + nu / 2, (1 + mu) / 4 - nu / 2
     kernel = np.array(
         [[(1 + mu) / 2, (1 - mu) / 4, (1 - mu) / 4], [(1 - mu) / 2, near, far], [(1 - mu) / 2, far, near]]

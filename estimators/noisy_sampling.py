@@ -22,6 +22,8 @@ def sampling_epsilon(permanent: float, sample: float, samples: int) -> float:
     """Return the level of `samples` noisy samples together (Pan, Eq. 65); tends to `permanent`."""
     total = samples * sample
     low, high = min(permanent, total), max(permanent, total)
+    if math.isinf(low):
+        return low
     if low < 1:
         return 2.0 * math.atanh(math.tanh(low / 2) * math.tanh(high / 2))
     return low + math.log1p(math.exp(-(low + high))) - math.log1p(math.exp(-(high - low)))

@@ -23,7 +23,7 @@ from estimators.randomness import SeededBits
 from estimators.relaxation import Chain
 from estimators.tally import Tally
 from tests.support.simulate import simulated_tally, simulated_values
-from tests.support.stats import SHARE
+from tests.support.stats import BUDGET, SHARE
 
 Rows = tuple[tuple[Fraction, ...], ...]
 
@@ -313,6 +313,7 @@ def check_estimates(mechanism: Mechanism, *, devices: int = 20_000) -> None:
     tally = simulated_tally(mechanism, values, 11)
     truth = mechanism.truth(values)
     alpha = SHARE / len(mechanism.labels)
+    BUDGET.take(2 * len(mechanism.estimators))
     for method in mechanism.estimators:
         for population in ("fleet", "sampling"):
             found = mechanism.estimate(tally, method=method, population=population, alpha=alpha)  # type: ignore[arg-type]

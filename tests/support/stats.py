@@ -1,8 +1,8 @@
 """Randomised checks with a common budget: the whole suite may fail by chance once in a million runs.
 
-Every check takes one share of the budget, 1e-6 / 10,000 = 1e-10. The suite makes some hundreds of checks; a test counts
-the statistical tests and fails long before the shares run out. Bounds are exact binomial tails: a bound of so many
-standard deviations would be wrong far out in the tails, where these checks live.
+Every check takes one share of the budget, 1e-6 / 10,000 = 1e-10; checks are counted as they run, and the one after the
+last share fails. Bounds are exact binomial tails: a bound of so many standard deviations would be wrong far out in the
+tails, where these checks live.
 """
 
 from __future__ import annotations
@@ -19,8 +19,25 @@ SHARES = 10_000
 SHARE = SUITE_FALSE_ALARM / SHARES
 
 
+class Budget:
+    """Counts the shares that the checks of this run have taken."""
+
+    def __init__(self, shares: int) -> None:
+        self.shares, self.spent = shares, 0.0
+
+    def take(self, part: float = 1.0) -> None:
+        """Take a share, or a part of one."""
+        self.spent += part
+        if self.spent > self.shares:
+            raise RuntimeError(f"all {self.shares} shares of the false-alarm budget are spent; make fewer checks")
+
+
+BUDGET = Budget(SHARES)
+
+
 def assert_binomial(successes: int, trials: int, probability: float, *, share: float = SHARE) -> None:
     """Fail if so many successes, or so few, have a probability below the share (exact, both tails together)."""
+    BUDGET.take(share / SHARE)
     lower = int(stats.binom.ppf(share / 2, trials, probability))
     upper = int(stats.binom.isf(share / 2, trials, probability))
     assert lower <= successes <= upper, (
@@ -40,6 +57,7 @@ def assert_law(counts: Sequence[int] | np.ndarray[Any, Any], law: Sequence[float
 
 def assert_chi_square(statistic: float, degrees: int) -> None:
     """Fail if a chi-square statistic is larger than its exact quantile at one share."""
+    BUDGET.take()
     bound = float(stats.chi2.isf(SHARE, degrees))
     assert statistic <= bound, f"chi-square {statistic:.2f} on {degrees} degrees: allowed {bound:.2f} at {SHARE:.1e}"
 
@@ -49,6 +67,7 @@ def assert_normal(observed: float, expected: float, deviation: float) -> None:
 
     Only for sums of many bounded terms, whose tails are lighter than the normal's at this distance or as light.
     """
+    BUDGET.take()
     bound = float(stats.norm.isf(SHARE / 2)) * deviation
     assert abs(observed - expected) <= bound, (
         f"observed {observed:.6g}, expected {expected:.6g}, allowed distance {bound:.3g} at {SHARE:.1e}"
@@ -63,4 +82,4 @@ def sample_size(probability: float, wrong: float, *, power: float = 0.999) -> in
     """
     reach = stats.norm.isf(SHARE / 2) * math.sqrt(probability * (1 - probability))
     reach += stats.norm.isf(1 - power) * math.sqrt(wrong * (1 - wrong))
-    return int(math.ceil(float(reach / (probability - wrong)) ** 2))
+    return math.ceil(float(reach / (probability - wrong)) ** 2)

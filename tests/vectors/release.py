@@ -68,10 +68,8 @@ def bridge(m: int, eps_a: float, eps_b: float, eps_c: float, o_a: int, o_c: int)
 
 
 def est_binary(count_b: int, n: int, eps: float) -> Result:
-    return {
-        "pi_b": moments.binary_estimate(count_b, n, eps),
-        "var_fixed_population": moments.binary_variance(eps, n),
-    }
+    share = moments.binary_estimate(count_b, n, eps)
+    return {"pi_b": share, "var_fixed_population": None if share is None else moments.binary_variance(eps, n)}
 
 
 def est_grr(counts: list[int], eps: float) -> Result:
