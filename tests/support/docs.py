@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from estimators import catalogue
+from producers import survey_docs
 from streams import metrics, settings
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -11,6 +12,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
     ("mechanisms.md", "overview"): catalogue.overview,
     ("mechanisms.md", "sections"): catalogue.sections,
+    ("surveys.md", "fields"): survey_docs.fields,
     ("settings.md", "settings"): settings.documentation,
     ("metrics.md", "exporter"): lambda: metrics.documentation("exporter"),
     ("metrics.md", "worker"): lambda: metrics.documentation("worker"),

@@ -387,3 +387,36 @@ def test_a_device_cannot_be_given_other_random_bits() -> None:
     source = Path(sys.modules["producers.device"].__file__ or "").read_text()
     assert "SeededBits" not in source
     assert "bits" not in Device.__init__.__annotations__
+
+
+def test_two_processes_of_one_device_draw_and_charge_once(ledger: Path) -> None:
+    asked, transport = survey(), MemoryTransport()
+    with Device(ledger, [asked], transport) as one, Device(ledger, [asked], transport) as other:
+        assert one.observe(asked, "red", WEEK) == other.observe(asked, "red", WEEK)
+        for now_ms in (WEEK, END + 10_000, END + 30_000):
+            one.tick(now_ms)
+            other.tick(now_ms)
+        assert one.odometer == other.odometer
+        assert one.odometer.epsilon == 2.0
+    assert rungs(transport, asked) == [0, 1, 2]
+
+
+def test_a_restarted_device_sends_what_was_left_and_the_same_bytes(ledger: Path) -> None:
+    asked, first, second = survey(), MemoryTransport(), MemoryTransport()
+    with Device(ledger, [asked], first) as device:
+        device.observe(asked, "red", WEEK)
+        (stored,) = [letter.frame for _, letter in device._outbox.ready(WEEK, 10)]
+        first.away = True
+        device.tick(WEEK)
+    with Device(ledger, [asked], second) as device:
+        device.tick(WEEK + 12_345)
+    assert [message.value for message in second.messages] == [stored]
+
+
+def test_reports_of_a_survey_that_was_left_still_leave(ledger: Path) -> None:
+    asked, transport = survey(), MemoryTransport()
+    with Device(ledger, [asked], transport) as device:
+        device.observe(asked, "red", WEEK)
+    with Device(ledger, [], transport) as device:
+        assert device.tick(END + 40_000).sent == 1
+        assert device.next_ms() is None
