@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from estimators.bounds import check_alpha
-from estimators.channel import RetentionChannel
+from estimators.channel import Channel, RetentionChannel
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -67,6 +67,18 @@ class YesNo:
         keep = np.array([channel.retention for channel in channels])
         return cls.of(keep[:, None] + lie, lie, counts, users)
 
+    @classmethod
+    def dense(cls, channels: Sequence[Channel], counts: Counts, users: Counts) -> YesNo | None:
+        """Collapse any channel whose answer v is equally likely under all values but v; None if one is not."""
+        if channels[0].inputs != channels[0].outputs or channels[0].inputs < 2:
+            return None
+        matrices = np.stack([channel.matrix for channel in channels])
+        size = matrices.shape[1]
+        others = matrices.transpose(0, 2, 1)[:, ~np.eye(size, dtype=np.bool_)].reshape(len(channels), size, size - 1)
+        if not np.allclose(others, others[:, :, :1], rtol=1e-12, atol=0.0):
+            return None
+        return cls.of(np.diagonal(matrices, axis1=1, axis2=2), others[:, :, 0], counts, users)
+
     @property
     def values(self) -> int:
         """Number of values."""
@@ -85,10 +97,9 @@ class YesNo:
         """Return some of the rungs."""
         return YesNo(self.truth[chosen], self.lie[chosen], self.ones[chosen], self.users[chosen])
 
-    def part(self, start: int, stop: int) -> YesNo:
-        """Return some of the values."""
-        cut = slice(start, stop)
-        return YesNo(self.truth[:, cut], self.lie[:, cut], self.ones[:, cut], self.users[:, cut])
+    def values_at(self, places: NDArray[np.int64]) -> YesNo:
+        """Return the values at these places, in that order."""
+        return YesNo(self.truth[:, places], self.lie[:, places], self.ones[:, places], self.users[:, places])
 
 
 def _times_log(counts: Floats, chances: Floats) -> Floats:
@@ -123,10 +134,15 @@ def confidence_sequence(tally: YesNo, alpha: float, *, side: Side = "above", poi
     """
     check_alpha(alpha)
     parts = [
-        _confidence_part(tally.part(start, start + _CHUNK), alpha, side, points)
+        _confidence_part(tally.values_at(np.arange(start, min(start + _CHUNK, tally.values))), alpha, side, points)
         for start in range(0, tally.values, _CHUNK)
     ]
     return np.concatenate(parts)
+
+
+def confidence_interval(tally: YesNo, alpha: float) -> tuple[Floats, Floats]:
+    """Return lower and upper bounds, each with half of alpha: the interval holds at all looks with 1 - alpha."""
+    return confidence_sequence(tally, alpha / 2), confidence_sequence(tally, alpha / 2, side="below")
 
 
 def _confidence_part(tally: YesNo, alpha: float, side: Side, points: int) -> Floats:

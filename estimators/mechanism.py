@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from estimators.estimates import Estimates, Method, Population
 from estimators.randomness import Bits
 from estimators.tally import Tally
+
+if TYPE_CHECKING:
+    from estimators.always_valid import YesNo
 
 
 class ParameterError(ValueError):
@@ -133,6 +136,24 @@ class Mechanism(ABC):
         self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
     ) -> Estimates:
         """Turn a tally into estimates. O(rungs x cells), independent of the number of users."""
+
+    def yes_no(self, tally: Tally) -> YesNo | None:  # noqa: ARG002  # for those that can
+        """See every label as a yes/no question of its own; None where answers do not allow it."""
+        return None
+
+    def always_valid(
+        self, tally: Tally, *, alpha: float = 0.05
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Return bounds per label that hold at all looks of a window's life together with probability 1 - alpha.
+
+        For surveys whose rungs do not depend on values. None where the mechanism does not offer them.
+        """
+        questions = self.yes_no(tally)
+        if questions is None:
+            return None
+        from estimators.always_valid import confidence_interval  # server side only: scipy
+
+        return confidence_interval(questions, alpha)
 
     @abstractmethod
     def canonical(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from estimators.parameters import refuse_unknown
 from estimators.randomness import Bits
 from estimators.relaxation import Chain
 from estimators.tally import Tally
+
+if TYPE_CHECKING:
+    from estimators.always_valid import YesNo
 
 
 class GRR(Mechanism):
@@ -81,6 +84,12 @@ class GRR(Mechanism):
             population=population,
             alpha=alpha,
         )
+
+    def yes_no(self, tally: Tally) -> YesNo:
+        """See every value as the bit 'the answer is this value'."""
+        from estimators.always_valid import YesNo  # server side only: scipy
+
+        return YesNo.retention(self.channels, tally.counts.sum(axis=1), tally.users.sum(axis=1))
 
     def canonical(self) -> dict[str, Any]:
         """Return values and integer thresholds."""

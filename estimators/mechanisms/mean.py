@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from estimators.parameters import real_number, refuse_unknown
 from estimators.randomness import Bits
 from estimators.relaxation import Chain
 from estimators.tally import Tally
+
+if TYPE_CHECKING:
+    from estimators.always_valid import YesNo
 
 _LEVELS = 101
 """Different numbers that a simulated fleet picks from."""
@@ -123,6 +126,22 @@ class Mean(Mechanism):
             homogeneity_p=ends.homogeneity_p,
             notes=ends.notes,
         )
+
+    def yes_no(self, tally: Tally) -> YesNo:
+        """Ask whether the rounded end is `high`."""
+        from estimators.always_valid import YesNo  # server side only: scipy
+
+        channels = [channel for channel in self.chain.channels if isinstance(channel, RetentionChannel)]
+        found = YesNo.retention(channels, tally.counts.sum(axis=1), tally.users.sum(axis=1))
+        return found.values_at(np.array([1]))
+
+    def always_valid(
+        self, tally: Tally, *, alpha: float = 0.05
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Return bounds of the mean that hold at all looks of a window's life together."""
+        ends = super().always_valid(tally, alpha=alpha)
+        width = self.high - self.low
+        return None if ends is None else (self.low + width * ends[0], self.low + width * ends[1])
 
     def canonical(self) -> dict[str, Any]:
         """Return the range and the integer thresholds."""

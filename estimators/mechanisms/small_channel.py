@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from estimators.parameters import real_number
 from estimators.randomness import Bits
 from estimators.relaxation import Chain, check_ladder
 from estimators.tally import Tally
+
+if TYPE_CHECKING:
+    from estimators.always_valid import YesNo
 
 Exact = tuple[tuple[Fraction, ...], ...]
 
@@ -62,6 +65,12 @@ class SmallChannel(Mechanism):
             population=population,
             alpha=alpha,
         )
+
+    def yes_no(self, tally: Tally) -> YesNo | None:
+        """See every value as a bit, if a value's answer is equally likely under all other values."""
+        from estimators.always_valid import YesNo  # server side only: scipy
+
+        return YesNo.dense(self.chain.channels, tally.counts.sum(axis=1), tally.users.sum(axis=1))
 
     def canonical(self) -> dict[str, Any]:
         """Return values and integer thresholds."""

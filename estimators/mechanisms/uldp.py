@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from estimators.parameters import at_least, real_number, refuse_unknown, some_va
 from estimators.randomness import Bits
 from estimators.relaxation import Chain
 from estimators.tally import Tally
+
+if TYPE_CHECKING:
+    from estimators.always_valid import YesNo
 
 _SENSITIVE = "the values that must be hidden; all others may be told as they are"
 
@@ -106,6 +109,13 @@ class URR(UtilityOptimized):
         answers = self.symbols(self.chain.draw(inputs, bits))
         return Drawn(answers, np.zeros(len(inputs), dtype=np.uint16))
 
+    def yes_no(self, tally: Tally) -> YesNo:
+        """See every value as the bit 'the answer is this value'."""
+        from estimators.always_valid import YesNo  # server side only: scipy
+
+        found = YesNo.retention(self.channels, tally.counts.sum(axis=1), tally.users.sum(axis=1))
+        return found.values_at(self._places)
+
     def _pool(self, tally: Tally, method: Method, population: Population, alpha: float) -> Estimates:
         from estimators.pooling import pool_retention  # server side only: scipy
 
@@ -188,6 +198,13 @@ class URAP(UtilityOptimized):
     def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
         """Draw the chains of all devices from the top."""
         return Drawn(self.chain.draw_one_hot(inputs, bits), np.zeros(len(inputs), dtype=np.uint16))
+
+    def yes_no(self, tally: Tally) -> YesNo:
+        """Return the bits themselves."""
+        from estimators.always_valid import YesNo  # server side only: scipy
+
+        truth, lie = ([getattr(channel, name) for channel in self.chain.channels] for name in ("ones", "zeros"))
+        return YesNo.of(truth, lie, tally.counts.sum(axis=1), tally.users.sum(axis=1)).values_at(self._places)
 
     def _pool(self, tally: Tally, method: Method, population: Population, alpha: float) -> Estimates:
         from estimators.pooling_bits import pool_bits  # server side only: scipy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, index_of
 from estimators.parameters import at_least, refuse_unknown
 from estimators.randomness import Bits
 from estimators.tally import Tally
+
+if TYPE_CHECKING:
+    from estimators.always_valid import YesNo
 
 
 class Unary(Mechanism):
@@ -70,6 +73,13 @@ class Unary(Mechanism):
             population=population,
             alpha=alpha,
         )
+
+    def yes_no(self, tally: Tally) -> YesNo:
+        """Return the bits themselves."""
+        from estimators.always_valid import YesNo  # server side only: scipy
+
+        truth, lie = ([getattr(channel, name) for channel in self.chain.channels] for name in ("ones", "zeros"))
+        return YesNo.of(truth, lie, tally.counts.sum(axis=1), tally.users.sum(axis=1))
 
     def canonical(self) -> dict[str, Any]:
         """Return values and integer thresholds."""
