@@ -14,10 +14,23 @@ logger = logging.getLogger(__name__)
 
 @click.command("exporter")
 @settings_options(
-    "redis", "redis_ca", "surveys", "prefix", "bind", "exporter_port", "value_limit", "log_level", "log_format"
+    "redis",
+    "redis_ca",
+    "surveys",
+    "prefix",
+    "bind",
+    "exporter_port",
+    "value_limit",
+    "prometheus",
+    "log_level",
+    "log_format",
 )
 def exporter_command(**flags: Any) -> None:
-    """Serve /metrics, /healthz, / and /api/v1/surveys from what is in Redis."""
+    """Serve the page, /metrics, /healthz and /api/v1 from what is in Redis.
+
+    With THAW_TOKEN set (a variable only, since flags are visible to everybody on the machine), /metrics and /api ask
+    for it.
+    """
     from streams import logs
 
     settings = load_settings(flags)
@@ -32,11 +45,24 @@ def run_exporter(settings: Settings) -> None:
     from aiohttp import web
 
     from producers.survey_folder import SurveyFolder
+    from producers.truth import RedisTruthBoard
     from streams.clock import system_clock
-    from streams.connections import open_store
-    from streams.exporter import Reader, make_app
+    from streams.connections import open_redis, open_store
+    from streams.exporter import Reader
+    from streams.heartbeat import Heartbeats
+    from streams.http_alerts import PrometheusAlerts
+    from streams.http_app import make_app, no_alerts
+    from streams.http_views import Views
 
     reader = Reader(open_store(settings), SurveyFolder(settings.surveys_folder, system_clock()))
+    client = open_redis(settings)
+    views = Views(
+        reader,
+        truths=RedisTruthBoard(client, prefix=settings.prefix),
+        words=Heartbeats(client, prefix=settings.prefix),
+    )
+    alerts = PrometheusAlerts(settings.prometheus) if settings.prometheus else no_alerts
+    app = make_app(reader, value_limit=settings.value_limit, views=views, alerts=alerts, token=settings.token)
     family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -48,10 +74,15 @@ def run_exporter(settings: Settings) -> None:
                 "choose another with THAW_EXPORTER_PORT or THAW_BIND"
             ) from error
         logger.info("exporter on http://%s:%d", settings.bind, listener.getsockname()[1])
-        web.run_app(
-            make_app(reader, value_limit=settings.value_limit),
-            sock=listener,
-            print=None,
-            access_log=None,
-            shutdown_timeout=2.0,
-        )
+        if not settings.token and not _is_loopback(settings.bind):
+            logger.warning("everybody who reaches %s can read the estimates; set THAW_TOKEN", settings.bind)
+        web.run_app(app, sock=listener, print=None, access_log=None, shutdown_timeout=2.0)
+
+
+def _is_loopback(address: str) -> bool:
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

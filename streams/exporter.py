@@ -1,35 +1,28 @@
-"""The exporter: a process of its own that reads Redis alone and serves metrics, a page and an API over HTTP."""
+"""What the exporter reads from the store, and the metrics it makes of it; `streams.http_app` serves them."""
 
 from __future__ import annotations
 
-import asyncio
-import html
 import logging
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-from aiohttp import web
-from prometheus_client import CollectorRegistry, exposition
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from producers.survey import Survey
 from streams.clock import Clock, system_clock
 from streams.estimate_record import EstimateRecord, RecordError, decode_estimate
+from streams.life import LifePoint, decode_point
 from streams.logs import StateLog
 from streams.metrics import Families
 from streams.recompute import SurveyList
-from streams.store import UNKNOWN_SURVEY, Store, StoreUnavailableError
+from streams.store import UNKNOWN_SURVEY, Dirty, Store, StoreUnavailableError
 
 logger = logging.getLogger(__name__)
 
 CLOSED_WINDOWS = 5
 """Closed windows that have series of their own; older ones are in the API. More: more series for the same survey."""
-API_WINDOWS = 50
 
 _COUNTERS = ("applied", "duplicate", "stale", "conflict", "expired")
 _REJECTED = "rejected:"
@@ -68,7 +61,7 @@ class Reader:
         found = []
         for survey in self._surveys.surveys(now_ms):
             starts = windows_by_age(survey, now_ms)
-            records = {age: self._record(survey.id, start_ms) for age, start_ms in starts.items()}
+            records = {age: self.record(survey.id, start_ms) for age, start_ms in starts.items()}
             found.append(
                 SurveyState(
                     survey,
@@ -82,17 +75,30 @@ class Reader:
         """Return the counters of what was rejected before its survey was known."""
         return self._store.counters(UNKNOWN_SURVEY)
 
-    def dirty(self) -> int:
-        """Return the number of windows whose estimate is older than their counts."""
-        return len(self._store.dirty())
+    def counters(self, survey_id: str) -> Mapping[str, int]:
+        """Return the counters of a survey."""
+        return self._store.counters(survey_id)
+
+    def marks(self) -> list[Dirty]:
+        """Return the windows whose estimate is older than their counts, oldest mark first."""
+        return self._store.dirty()
+
+    def starts(self, survey_id: str) -> list[int]:
+        """Return the starts of the windows that have an estimate, oldest first."""
+        return self._store.window_starts(survey_id)
 
     def windows(self, survey_id: str, limit: int) -> list[EstimateRecord]:
         """Return the stored estimates of a survey, newest window first."""
-        starts = self._store.window_starts(survey_id)[-limit:]
-        records = (self._record(survey_id, start_ms) for start_ms in reversed(starts))
+        records = (self.record(survey_id, start_ms) for start_ms in reversed(self.starts(survey_id)[-limit:]))
         return [record for record in records if record is not None]
 
-    def _record(self, survey_id: str, start_ms: int) -> EstimateRecord | None:
+    def life(self, survey_id: str, start_ms: int) -> list[LifePoint]:
+        """Return how the estimate of a window changed, oldest point first."""
+        points = (decode_point(raw) for raw in self._store.life(survey_id, start_ms))
+        return [point for point in points if point is not None]
+
+    def record(self, survey_id: str, start_ms: int) -> EstimateRecord | None:
+        """Return the stored estimate of a window; None if there is none that can be read."""
         payload = self._store.estimate(survey_id, start_ms)
         if payload is None:
             return None
@@ -115,7 +121,7 @@ class ThawCollector(Collector):
         families = Families()
         try:
             states = self._reader.states()
-            dirty = self._reader.dirty()
+            dirty = len(self._reader.marks())
             strangers = self._reader.strangers()
         except StoreUnavailableError as error:
             self._redis.down(error)
@@ -169,128 +175,3 @@ def chosen_values(labels: Sequence[str], records: Any, limit: int) -> frozenset[
         for row in record.values:
             people[row.value] = people.get(row.value, 0.0) + (row.estimate or 0.0) * record.users
     return frozenset(sorted(labels, key=lambda label: -people[label])[:limit])
-
-
-def survey_json(survey: Survey) -> dict[str, Any]:
-    """Return what the API tells about a survey."""
-    return {
-        "id": survey.id,
-        "name": survey.name,
-        "question": survey.question,
-        "mechanism": survey.mechanism.name,
-        "guarantee": survey.mechanism.guarantee.sentence,
-        "values": list(survey.mechanism.labels),
-        "epsilons": [epsilon if epsilon < float("inf") else None for epsilon in survey.mechanism.epsilons],
-        "opens_ms": list(survey.opens_ms),
-        "window_size_ms": survey.windows.size_ms,
-        "window_step_ms": survey.windows.step_ms,
-        "retention_ms": survey.retention_ms,
-        "method": survey.method,
-        "population": survey.population,
-        "alpha": survey.alpha,
-    }
-
-
-# Nothing is loaded from anywhere and nothing runs: whatever a survey file says stays text.
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
-_SURVEY_ID = re.compile(r"[^/]{1,200}")
-
-
-def make_app(reader: Reader, *, value_limit: int) -> web.Application:
-    """Return the HTTP application."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(ThawCollector(reader, value_limit=value_limit))
-    # The store connection serves one caller at a time.
-    lock = asyncio.Lock()
-
-    async def read(function: Callable[[], Any]) -> Any:
-        async with lock:
-            try:
-                return await asyncio.to_thread(function)
-            except StoreUnavailableError as error:
-                raise web.HTTPServiceUnavailable(text=f"Redis does not answer: {error}\n") from error
-
-    async def metrics(request: web.Request) -> web.Response:
-        encode, content_type = exposition.choose_encoder(request.headers.get("Accept", ""))
-        body = await read(lambda: encode(registry))
-        return web.Response(body=body, headers={"Content-Type": content_type})
-
-    async def healthz(_request: web.Request) -> web.Response:
-        await read(reader.dirty)
-        return web.Response(text="ok\n")
-
-    async def surveys(_request: web.Request) -> web.Response:
-        return _json([survey_json(survey) for survey in await read(reader.surveys)])
-
-    async def windows(request: web.Request) -> web.Response:
-        survey_id = request.match_info["survey"]
-        try:
-            limit = int(request.query.get("limit", API_WINDOWS))
-        except ValueError:
-            limit = 0
-        if not 1 <= limit <= 10_000:
-            raise web.HTTPBadRequest(text="limit must be a whole number from 1 to 10000\n")
-        if all(survey.id != survey_id for survey in await read(reader.surveys)):
-            raise web.HTTPNotFound(text="no such survey; /api/v1/surveys lists them\n")
-        return _json(await read(lambda: reader.windows(survey_id, limit)))
-
-    async def page(_request: web.Request) -> web.Response:
-        return web.Response(text=_page(await read(reader.states)), content_type="text/html")
-
-    @web.middleware
-    async def harden(request: web.Request, handler: Any) -> web.StreamResponse:
-        try:
-            response: web.StreamResponse = await handler(request)
-        except web.HTTPException as error:
-            error.headers.update(_HEADERS)
-            raise
-        response.headers.update(_HEADERS)
-        return response
-
-    app = web.Application(middlewares=[harden])
-    app.router.add_get("/metrics", metrics)
-    app.router.add_get("/healthz", healthz)
-    app.router.add_get("/api/v1/surveys", surveys)
-    app.router.add_get(f"/api/v1/surveys/{{survey:{_SURVEY_ID.pattern}}}/windows", windows)
-    app.router.add_get("/", page)
-    return app
-
-
-def _json(data: Any) -> web.Response:
-    return web.Response(body=msgspec.json.encode(data), content_type="application/json")
-
-
-_HEAD = (
-    "<!doctype html><html lang=en><meta charset=utf-8><title>Thaw</title>"
-    "<style>body{font:16px system-ui;margin:2em auto;max-width:60em;padding:0 1em}"
-    "table{border-collapse:collapse}td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ccc}"
-    "td:first-child,th:first-child{text-align:left}</style><h1>Thaw</h1>"
-)
-
-
-def _page(states: Sequence[SurveyState]) -> str:
-    parts = [_HEAD]
-    if not states:
-        parts.append("<p>No surveys: THAW_SURVEYS names a folder without survey files.</p>")
-    for state in states:
-        survey = state.survey
-        parts.append(f"<h2>{html.escape(survey.name)}</h2><p>{html.escape(survey.question)}</p>")
-        if not state.records:
-            parts.append("<p>No estimates yet.</p>")
-        for age, record in state.records.items():
-            start = datetime.fromtimestamp(record.window_start_ms / 1_000, UTC).isoformat(timespec="seconds")
-            parts.append(
-                f"<h3>Window {html.escape(start)} ({html.escape(age)})</h3><p>{record.users} users, "
-                f"{html.escape(record.method)}, {100 * (1 - record.alpha):g} % intervals</p>"
-                "<table><tr><th>value</th><th>estimate</th><th>from</th><th>to</th></tr>"
-            )
-            for row in record.values:
-                numbers = (row.estimate, row.lower, row.upper)
-                cells = "".join(f"<td>{'-' if number is None else f'{number:.4f}'}</td>" for number in numbers)
-                parts.append(f"<tr><td>{html.escape(row.value)}</td>{cells}</tr>")
-            parts.append("</table>")
-    return "".join(parts)

@@ -5,7 +5,6 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import msgspec
 import pytest
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
@@ -14,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from producers.survey import Survey
 from streams.clock import ManualClock
 from streams.estimate_record import EstimateRecord, ValueEstimate
-from streams.exporter import Reader, chosen_values, make_app, windows_by_age
+from streams.exporter import Reader, chosen_values, windows_by_age
+from streams.http_app import make_app
 from streams.memory_store import MemoryStore
 from streams.metrics import METRICS
 from streams.store import UNKNOWN_SURVEY, Dirty, StoreUnavailableError
@@ -180,55 +180,9 @@ def test_a_store_that_is_away_is_told_and_nothing_old_is_shown() -> None:
 
     async def talk(client: TestClient[Any, Any]) -> tuple[str, list[int]]:
         text = await text_of(client, "/metrics")
-        paths = ("/healthz", "/", f"/api/v1/surveys/{colour.id}/windows")
+        paths = ("/healthz", f"/api/v1/surveys/{colour.id}/windows")
         return text, [(await client.get(path)).status for path in paths]
 
     text, statuses = serve(away, colour)(talk)
     assert samples(text) == {("thaw_store_up", ()): 0.0}
-    assert statuses == [503, 503, 503]
-
-
-def test_the_api_lists_surveys_and_their_windows(store: MemoryStore) -> None:
-    colour = survey()
-    first, second = record_of(colour, WEEK - MINUTE_MS, [0.6, 0.3, 0.1]), record_of(colour, WEEK, [0.5, 0.3, None])
-    save(store, first)
-    save(store, second)
-
-    async def talk(client: TestClient[Any, Any]) -> tuple[Any, Any, Any]:
-        surveys = msgspec.json.decode(await text_of(client, "/api/v1/surveys"))
-        path = f"/api/v1/surveys/{colour.id}/windows"
-        windows = msgspec.json.decode(await text_of(client, path), type=list[EstimateRecord])
-        newest = msgspec.json.decode(await text_of(client, path + "?limit=1"), type=list[EstimateRecord])
-        return surveys, windows, newest
-
-    [told], windows, newest = serve(store, colour)(talk)
-    assert (told["id"], told["values"], told["mechanism"]) == (colour.id, ["red", "green", "blue"], "grr")
-    assert told["epsilons"] == list(colour.mechanism.epsilons)
-    assert windows == [second, first]
-    assert newest == [second]
-
-
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [("/api/v1/surveys/nobody-00000000/windows", 404), ("/api/v1/surveys/x/windows?limit=no", 400), ("/nowhere", 404)],
-)
-def test_wrong_addresses_are_refused(store: MemoryStore, path: str, status: int) -> None:
-    async def talk(client: TestClient[Any, Any]) -> int:
-        return (await client.get(path)).status
-
-    assert serve(store, survey())(talk) == status
-
-
-def test_the_page_shows_estimates_and_runs_nothing_that_a_survey_says(store: MemoryStore) -> None:
-    colour = survey(question='question = "<script>alert(1)</script>"')
-    save(store, record_of(colour, WEEK, [0.5, 0.3, None]))
-
-    async def talk(client: TestClient[Any, Any]) -> tuple[str, str]:
-        response = await client.get("/")
-        return await response.text(), response.headers["Content-Security-Policy"]
-
-    text, policy = serve(store, colour)(talk)
-    assert "0.5000" in text
-    assert "<script>" not in text
-    assert "&lt;script&gt;" in text
-    assert "default-src 'none'" in policy
+    assert statuses == [503, 503]
