@@ -135,7 +135,7 @@ def test_mechanisms_offer_bounds_around_their_estimates(case: tuple[str, list[st
 
 @pytest.mark.parametrize(
     ("name", "labels", "parameters"),
-    [("rr3_ddagger", ["0", "1", "2"], {}), ("christofides", ["no", "yes"], {"middle": 0.2})],
+    [("rr3_ddagger", ["0", "1", "2"], {"p1": 0.8, "p2": 0.7}), ("christofides", ["no", "yes"], {"middle": 0.2})],
 )
 def test_answers_that_do_not_collapse_to_bits_offer_none(
     name: str, labels: list[str], parameters: dict[str, object]
