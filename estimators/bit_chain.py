@@ -59,7 +59,8 @@ class BitChain:
             if levels[rung] == levels[rung + 1]:
                 kernel = identity(above)
             else:
-                kernel = _within(levels[rung], above, ladder[rung], cost, ladder[rung + 1])
+                _check_kernel(levels[rung], above, ladder, rung)
+                kernel = _within(levels[rung], above, ladder[rung], cost)
             kernels.append(kernel)
             above = above.then(kernel)
         return cls(top, tuple(reversed(kernels)))
@@ -128,40 +129,53 @@ def binary_odds(epsilon: float) -> tuple[Fraction, Fraction]:
     return growth / (growth + 1), 1 / (growth + 1)
 
 
-def _within(
-    odds: Sequence[Odds], above: BitChannel | None, epsilon: float, cost: Cost, upper: float = 0.0
-) -> BitChannel:
+def _within(odds: Sequence[Odds], above: BitChannel | None, epsilon: float, cost: Cost) -> BitChannel:
     """Return the sharpest rounding of the odds (or of the kernel to them) whose cost is at most `epsilon`."""
-    pairs = []
+    pairs: list[tuple[int, Fraction, Fraction]] = []
     for i, (size, one, zero) in enumerate(odds):
-        pair = Fraction(one), Fraction(zero)
-        pairs.append((size, *(pair if above is None else _kernel(above.blocks[i], *pair, epsilon, upper))))
+        if above is None:
+            pairs.append((size, Fraction(one), Fraction(zero)))
+        else:
+            if_one, if_zero = _kernel(above.blocks[i], one, zero)
+            pairs.append((size, _clamped(if_one), _clamped(if_zero)))
     step = 0
     while True:
-        rounded = BitChannel(tuple(_rounded(size, one, zero, step) for size, one, zero in pairs))
-        if cost(rounded if above is None else above.then(rounded)) <= epsilon:
+        rounded = BitChannel(tuple(_rounded(*pair, step) for pair in pairs))
+        costs = cost(rounded if above is None else above.then(rounded))
+        if costs <= epsilon:
             return rounded
         # A few units of the grid make up for rounding; odds that need more were meant for another level.
         step = max(1, 2 * step)
         if step > _MAX_STEP:
-            costs = cost(rounded if above is None else above.then(rounded))
             raise LadderError(f"these odds cost {costs!r}, more than their level {epsilon!r}; raise the level", ())
 
 
-def _kernel(above: BitBlock, one: Fraction, zero: Fraction, epsilon: float, upper: float) -> tuple[Fraction, Fraction]:
-    one_above, zero_above = Fraction(above.one, above.denominator), Fraction(above.zero, above.denominator)
-    gap = one_above - zero_above
+def _kernel(above: BitBlock, one: Real, zero: Real) -> tuple[Fraction, Fraction]:
+    """Return Pr(lower 1 | upper 1) and Pr(lower 1 | upper 0); outside [0, 1] where there is no kernel."""
+    lower_one, lower_zero = Fraction(one), Fraction(zero)
+    upper_one, upper_zero = Fraction(above.one, above.denominator), Fraction(above.zero, above.denominator)
+    gap = upper_one - upper_zero
     if gap == 0:
-        return one, zero
-    if_zero = (zero * one_above - one * zero_above) / gap
-    if_one = (one * (1 - zero_above) - zero * (1 - one_above)) / gap
-    if min(if_zero, if_one) < -_ROUNDING or max(if_zero, if_one) > 1 + _ROUNDING:
-        raise LadderError(
-            f"a bit with odds {float(one):.6g}/{float(zero):.6g} (level {epsilon!r}) tells something that a bit with "
-            f"odds {float(one_above):.6g}/{float(zero_above):.6g} (level {upper!r}) does not; leave one of them out",
-            (upper,),
-        )
-    return min(max(if_one, Fraction(0)), Fraction(1)), min(max(if_zero, Fraction(0)), Fraction(1))
+        return lower_one, lower_zero
+    if_zero = (lower_zero * upper_one - lower_one * upper_zero) / gap
+    if_one = (lower_one * (1 - upper_zero) - lower_zero * (1 - upper_one)) / gap
+    return if_one, if_zero
+
+
+def _check_kernel(odds: Sequence[Odds], above: BitChannel, ladder: Sequence[float], rung: int) -> None:
+    for (_, one, zero), block in zip(odds, above.blocks, strict=True):
+        pair = _kernel(block, one, zero)
+        if min(pair) < -_ROUNDING or max(pair) > 1 + _ROUNDING:
+            raise LadderError(
+                f"a bit with odds {float(one):.6g}/{float(zero):.6g} (level {ladder[rung]!r}) tells something that a "
+                f"bit with odds {block.one / block.denominator:.6g}/{block.zero / block.denominator:.6g} (level "
+                f"{ladder[rung + 1]!r}) does not; leave one of them out",
+                (*ladder[:rung], *ladder[rung + 1 :]),
+            )
+
+
+def _clamped(odds: Fraction) -> Fraction:
+    return min(max(odds, Fraction(0)), Fraction(1))
 
 
 def _rounded(size: int, one: Fraction, zero: Fraction, step: int) -> BitBlock:

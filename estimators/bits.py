@@ -238,8 +238,11 @@ class BitSampler:
         """Fill packed `answers` (rows, width) with fresh bits."""
         start = 0
         for sampler, run in self._runs:
-            drawn = sampler.draw(len(answers) * run, bits)
-            answers[:, start : start + run] = drawn.reshape(len(answers), run)
+            if sampler.sure is not None:
+                answers[:, start : start + run] = sampler.sure
+            else:
+                drawn = sampler.draw(len(answers) * run, bits)
+                answers[:, start : start + run] = drawn.reshape(len(answers), run)
             start += run
         if self._mask is not None:
             answers[:, -1] &= self._mask

@@ -34,6 +34,7 @@ class CellSampler:
         if not 1 <= len(weights) <= 256 or min(weights) < 0 or sum(weights) == 0:
             raise ValueError("weights must be 1 to 256 non-negative integers, not all zero")
         total = sum(weights)
+        self.sure = next((i for i, weight in enumerate(weights) if weight == total), None)
         whole = [weight * CELLS // total for weight in weights]
         rest = [weight * CELLS - cells_owned * total for weight, cells_owned in zip(weights, whole, strict=True)]
         self._first_shared = sum(whole)
@@ -56,7 +57,9 @@ class CellSampler:
         return outcomes
 
     def draw(self, count: int, bits: Bits) -> Bytes:
-        """Draw `count` outcomes."""
+        """Draw `count` outcomes; a sure one takes no random bits."""
+        if self.sure is not None:
+            return np.full(count, self.sure, dtype=np.uint8)
         return self.resolve(cells(count, bits), bits)
 
     def draw_shared(self, words: Words, bits: Bits) -> Bytes:

@@ -140,8 +140,12 @@ def test_blocks_that_are_no_channel_are_refused() -> None:
 def test_a_bit_that_tells_something_else_cannot_follow() -> None:
     # Symmetric below optimised at one level: the lower bit's zeros tell more than the upper bit's.
     levels = [[Odds(3, *binary_odds(0.5))], [Odds(3, Fraction(1, 2), binary_odds(1.0)[1])]]
-    with pytest.raises(LadderError, match=r"tells something that a bit with odds .* does not; leave one of them out"):
+    message = r"tells something that a bit with odds .* does not; leave one of them out"
+    with pytest.raises(LadderError, match=message) as refusal:
         BitChain.build((1.0, 1.0), levels, BitChannel.one_hot_epsilon)
+    assert refusal.value.nearest == (1.0,)
+    with pytest.raises(ChannelError, match=r"must be in \[0, 1\]"):
+        BitChain.build((1.0,), [[Odds(3, 1.5, 0.5)]], BitChannel.one_hot_epsilon)
 
 
 def test_odds_that_cost_more_than_their_level_are_refused() -> None:
