@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
+import numpy as np
+
 from estimators.dense_chain import build_dense
 from estimators.mechanism import Guarantee, ParameterError
 from estimators.mechanisms.grr import GRR
@@ -96,10 +98,10 @@ class ThreeElement(SmallChannel):
 
 
 def _check_rows(name: str, rows: Exact, epsilon: float, given: Mapping[str, float]) -> None:
-    (a, b, c), (d, e, f), (g, h, i) = rows
-    if a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g) == 0:
+    matrix = [[float(p) for p in row] for row in rows]
+    if np.linalg.svd(np.array(matrix), compute_uv=False)[-1] < 1e-9:
         raise ParameterError("mechanism", dict(given), f"with these probabilities {name} cannot tell its values apart")
-    loss = loss_of_rows([[float(p) for p in row] for row in rows])
+    loss = loss_of_rows(matrix)
     if loss > epsilon * (1.0 + 1e-12):
         raise ParameterError(
             "mechanism", dict(given), f"these probabilities cost {loss:.6g}, more than the highest level {epsilon:g}"
@@ -178,8 +180,8 @@ class Club(ThreeElement):
     corrections: ClassVar[tuple[str, ...]] = (
         "The covariance between answer counts, which the paper's rule of section 3.2 drops, is kept.",
         (
-            "Best parameters for the share of the first value: p1 = e^eps/(e^eps + 2), p2 = (e^eps + 1)/(e^eps + 2), "
-            "q = e^eps/(e^eps + 1), where all constraints bind; this is EWRR_3."
+            "Best parameters for the share, when the sign is told as sharply as the level allows: "
+            "p1 = e^eps/(e^eps + 2), p2 = (e^eps + 1)/(e^eps + 2), q = e^eps/(e^eps + 1); this is EWRR_3."
         ),
     )
     parameters: ClassVar[Mapping[str, str]] = {
