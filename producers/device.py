@@ -159,8 +159,7 @@ class Device:
                 refused.append(str(error))
                 self._tell_once(str(error))
         sent = self._flush(now_ms)
-        with self._ledger.transaction():
-            self._ledger.erase_expired(now_ms)
+        self._ledger.erase_expired(now_ms)
         return Tick(released, sent, len(self._outbox), tuple(refused))
 
     def next_ms(self) -> int | None:

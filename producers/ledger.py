@@ -161,10 +161,12 @@ class Ledger:
         self.connection.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self.connection.execute("COMMIT")
         except BaseException:
-            self.connection.execute("ROLLBACK")
+            # SQLite may have rolled back by itself, for instance on a full disk.
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
             raise
-        self.connection.execute("COMMIT")
 
     def odometer(self) -> Odometer:
         """Return what was spent so far, over all surveys."""
@@ -217,13 +219,20 @@ class Ledger:
         )
 
     def erase_expired(self, now_ms: int) -> int:
-        """Erase values and answers of expired windows with nothing left to send; what they cost stays on record."""
-        return self.connection.execute(
+        """Erase values and answers of expired windows with nothing left to send; what they cost stays on record.
+
+        Returns the number of erased chains. Not inside a transaction.
+        """
+        erased = self.connection.execute(
             "UPDATE chains SET value = NULL, inputs = NULL, answers = NULL "
             "WHERE answers IS NOT NULL AND expires_ms < ? AND NOT EXISTS "
             "(SELECT 1 FROM outbox WHERE outbox.survey_id = chains.survey_id AND outbox.window_ms = chains.window_ms)",
             (now_ms,),
         ).rowcount
+        if erased:
+            # The write-ahead log still holds the old pages; another process that reads only delays this.
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return erased
 
 
 def _create_private(path: Path) -> None:

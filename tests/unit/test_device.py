@@ -81,11 +81,12 @@ def test_nothing_is_released_after_the_window_has_expired_and_its_value_is_erase
     with Device(ledger, [asked], transport) as device:
         device.observe(asked, "green", WEEK)
         device.tick(WEEK)
+        assert any(b"green" in file.read_bytes() for file in ledger.parent.iterdir())
         device.tick(asked.expiry_ms(WEEK) + 1)
         assert rungs(transport, asked) == [0]
         with pytest.raises(ValueFixedError, match=r"expired and its chain was erased"):
             device.observe(asked, "green", WEEK)
-    assert all(b"green" not in file.read_bytes() for file in ledger.parent.iterdir())
+        assert all(b"green" not in file.read_bytes() for file in ledger.parent.iterdir())
 
 
 def test_the_value_of_a_window_is_fixed(ledger: Path) -> None:

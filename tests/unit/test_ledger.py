@@ -101,6 +101,24 @@ def test_a_transaction_that_fails_leaves_nothing(ledger: Ledger) -> None:
     assert ledger.odometer() == Odometer(0, 0)
 
 
+def test_a_full_disk_leaves_nothing_half_done(ledger: Ledger) -> None:
+    pages = ledger.connection.execute("PRAGMA page_count").fetchone()[0]
+    ledger.connection.execute(f"PRAGMA max_page_count = {pages}")
+    large = replace(CHAIN, answers=bytes(3 * 100_000))
+
+    def store() -> None:
+        with ledger.transaction():
+            ledger.release(large, 0, 30, unbounded=False)
+            ledger.add(large)
+
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        store()
+    assert ledger.odometer() == Odometer(0, 0)
+    ledger.connection.execute("PRAGMA max_page_count = 1000000")
+    store()
+    assert ledger.living() == [large]
+
+
 def test_expired_answers_are_erased_once_nothing_is_left_to_send(ledger: Ledger) -> None:
     outbox = Outbox(ledger)
     with ledger.transaction():
