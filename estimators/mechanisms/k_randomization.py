@@ -96,19 +96,19 @@ class KRandomization(Mechanism):
         return (single if self.copies == 1 else math.nextafter(self.copies * single, math.inf),)
 
     @cached_property
-    def delta(self) -> float | None:
-        """Chance that the published totals tell more than the level, in the smallest crowd; None for copied vectors.
+    def delta(self) -> float:
+        """Chance that the published totals tell more than the level, in the smallest crowd; never too small.
 
-        For one bit it is the worst over all other records; for vectors it compares a crowd of empty records with one
-        in which one record has every bit set (Zhilyaev & Zeber's pair). For several copies of a vector no exact law
-        is known that could be convolved; only the price of `epsilons` can be claimed.
+        For one bit it is exact, the worst over all other records. For vectors it compares a crowd of empty records with
+        one in which one record has every bit set (Zhilyaev & Zeber's pair). Several copies of a vector have no law that
+        could be convolved; the copies of each record are then taken as one long vector. Whoever cannot link them knows
+        less, so that is a bound.
         """
         ratio = math.exp(self.ladder[0])
         if len(self.labels) == 1:
             return crowd.crowd_delta(self.least_records, self.flip, ratio, copies=self.copies).delta
-        if self.copies == 1:
-            return crowd.vector_delta(self.least_records, self.flip, ratio, bits=len(self.labels)).delta
-        return None
+        bits = self.copies * len(self.labels)
+        return crowd.vector_delta(self.least_records, self.flip, ratio, bits=bits).delta
 
     def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:  # noqa: ARG002  # nothing is drawn here
         """Pack each record: a list of the labels that hold for it, or true / false where there is one label."""

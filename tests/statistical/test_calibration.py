@@ -41,6 +41,14 @@ CASES: list[tuple[str, list[str], tuple[float, ...], dict[str, Any]]] = [
 ]
 
 
+BEHIND: list[tuple[str, list[str], tuple[float, ...], dict[str, Any]]] = [
+    ("oue", ["a", "b", "c", "d"], LADDER, {}),
+    ("rappor", ["a", "b", "c", "d"], (2.0, 4.0, 8.0), {"bits": 24, "cohorts": 2}),
+    ("urr", ["a", "b", "c", "d"], LADDER, {"sensitive": ["b", "d"]}),
+    ("pum", ["a", "b", "c", "d"], LADDER, {"sensitive": ["b"], "tags": ["home"]}),
+]
+
+
 def scores(mechanism: Mechanism, method: Method) -> np.ndarray[Any, Any]:
     rows = []
     for fleet in range(FLEETS):
@@ -63,6 +71,22 @@ def test_the_error_is_as_large_as_stated(case: tuple[Any, ...], method: Method) 
         least = float(stats.chi2.ppf(SHARE, FLEETS))
         assert (column**2).sum() >= least, f"squared scores {(column**2).sum():.1f}, at least {least:.1f} expected"
         assert_normal(float(column.mean()), 0.0, 1 / np.sqrt(FLEETS))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("case", BEHIND, ids=[case[0] for case in BEHIND])
+def test_the_error_about_the_population_behind_the_fleet_is_as_large_as_stated(case: tuple[Any, ...]) -> None:
+    name, labels, ladder, parameters = case
+    mechanism = mechanism_class(name).build(labels, ladder, parameters)
+    shares = np.arange(len(labels), 0, -1) / sum(range(len(labels) + 1))
+    rows = []
+    for fleet in range(FLEETS):
+        tally = simulated_tally(mechanism, simulated_values(mechanism, USERS, fleet), fleet)
+        found = mechanism.estimate(tally, population="sampling")
+        rows.append((found.value - shares) / np.sqrt(found.variance))
+    for column in np.array(rows).T:
+        assert_chi_square(float((column**2).sum()), FLEETS)
+        assert (column**2).sum() >= float(stats.chi2.ppf(SHARE, FLEETS))
 
 
 @pytest.mark.statistical

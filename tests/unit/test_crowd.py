@@ -54,6 +54,26 @@ def test_delta_of_vectors_covers_the_exact_one_and_hardly_exceeds_it(
     assert found.one_over_zeros == pytest.approx(one_over_zeros, abs=2e-5)
 
 
+def test_copies_that_cannot_be_linked_fail_less_often_than_one_long_vector() -> None:
+    records, copies, bits, flip, ratio = 2, 2, 2, 0.3, 1.5
+    vectors = list(product((0, 1), repeat=bits))
+    empty = {v: math.prod(flip if b else 1 - flip for b in v) for v in vectors}
+    full = {v: math.prod(1 - flip if b else flip for b in v) for v in vectors}
+    laws: dict[tuple[tuple[int, ...], ...], tuple[float, float]] = {}
+    for outcome in product(vectors, repeat=records * copies):
+        zeros = math.prod(empty[v] for v in outcome)
+        one = math.prod(full[v] for v in outcome[:copies]) * math.prod(empty[v] for v in outcome[copies:])
+        shuffled = tuple(sorted(outcome))
+        before = laws.get(shuffled, (0.0, 0.0))
+        laws[shuffled] = before[0] + zeros, before[1] + one
+    exact = max(
+        sum(max(zeros - ratio * one, 0) for zeros, one in laws.values()),
+        sum(max(one - ratio * zeros, 0) for zeros, one in laws.values()),
+    )
+    bound = crowd.vector_delta(records, flip, ratio, bits=copies * bits).delta
+    assert exact < bound < 3 * exact
+
+
 def test_a_vector_of_one_bit_is_a_bit() -> None:
     flip = crowd.flip_probability(1000, 2.0)
     vector, bit = crowd.vector_delta(1000, flip, 2.0, bits=1), crowd.first_record_delta(1000, flip, 2.0)
