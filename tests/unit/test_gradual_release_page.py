@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from estimators.release import channel_matrix, changed_value_loss, kernel, redrawn_rounding_loss
+from estimators.release import changed_value_loss, channel_matrix, kernel, redrawn_rounding_loss
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gradual-release.md").read_text(encoding="utf-8")
 
