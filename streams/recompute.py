@@ -65,10 +65,15 @@ def estimate(survey: Survey, tally: Tally) -> Estimates:
     )
 
 
-def always_valid(survey: Survey, tally: Tally) -> tuple[Floats, Floats] | None:
-    """Return bounds that hold at every look, where the survey's mechanism offers them."""
-    bounds = getattr(survey.mechanism, "always_valid", None)
-    return None if bounds is None else cast(tuple[Floats, Floats], bounds(tally, alpha=survey.alpha))
+def always_valid(survey: Survey, tally: Tally, estimates: Estimates) -> tuple[Floats, Floats] | None:
+    """Return bounds that hold at every look, or None where they cannot be had.
+
+    They need rungs that do not depend on values; whoever asked for a stratified estimate, or got one because the rungs
+    disagree, cannot rely on that.
+    """
+    if estimates.method == "stratified":
+        return None
+    return survey.mechanism.always_valid(tally, alpha=survey.alpha)
 
 
 class Recomputer:
@@ -164,7 +169,7 @@ class Recomputer:
 
     def _record(self, survey: Survey, window_ms: int, tally: Tally, read_ms: int) -> EstimateRecord:
         estimates = estimate(survey, tally)
-        bounds = always_valid(survey, tally)
+        bounds = always_valid(survey, tally, estimates)
         return make_record(
             survey, window_ms, tally, estimates, read_ms=read_ms, computed_ms=self._clock(), always_valid=bounds
         )

@@ -102,6 +102,13 @@ def test_a_marked_window_is_estimated_stored_and_published(store: MemoryStore, c
     expected = colour.mechanism.estimate(store.tally(colour.id, WEEK, colour.shards, Shape.of(colour)))
     assert [row.estimate for row in record.values] == list(expected.value)
     assert [row.upper for row in record.values] == list(expected.upper)
+    for row in record.values:
+        assert row.always_valid_lower is not None
+        assert row.always_valid_upper is not None
+        assert row.lower is not None
+        assert row.upper is not None
+        assert row.always_valid_lower < row.lower, "bounds for every look are wider than for one"
+        assert row.always_valid_upper > row.upper
     assert store.dirty() == []
     [message] = outbox.messages
     assert (message.topic, message.key, message.value) == ("estimates", f"{colour.id}:{WEEK}".encode(), payload)
@@ -220,6 +227,7 @@ def test_rungs_that_disagree_make_the_estimate_stratified(store: MemoryStore, cl
     assert record.homogeneity_p is not None
     assert record.homogeneity_p < 0.001
     assert record.notes
+    assert all(row.always_valid_lower is None for row in record.values), "they need rungs that ignore the values"
 
 
 def test_latency_runs_from_emission_to_the_stored_estimate(store: MemoryStore, clock: ManualClock) -> None:
