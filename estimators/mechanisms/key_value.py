@@ -130,7 +130,7 @@ class LPP(KeyValue):
         "Totals carry the factor for asking each person about one key only.",
     )
     ladders: ClassVar[str] = (
-        "Any increasing ladder, because the split of each level is the one above; key and sign stay."
+        "Any increasing ladder, because every level is split between key and value by the same rule; key and sign stay."
     )
     guarantee = Guarantee(
         "All answers of one window together reveal no more than the sharpest one about the whole table of a person: "
