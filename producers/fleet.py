@@ -53,19 +53,21 @@ class Plan:
 
 
 class Columns(NamedTuple):
-    """Reports side by side: tokens (n, 16), answers (n,) or (n, width), rungs (n,), groups (n,)."""
+    """Reports side by side: tokens (n, 16), answers (n,) or (n, width), rungs, groups and copy numbers (n,)."""
 
     tokens: NDArray[np.uint8]
     answers: NDArray[Any]
     rungs: NDArray[np.uint8]
     groups: NDArray[np.uint16]
+    copies: NDArray[np.int64]
 
 
 class BlockWindow:
     """What one block of devices does in one window: values, tokens, chains, and when each report leaves.
 
-    due_ms, device and rung are the events in the order in which they leave. acked is the highest rung of each device
-    that the broker has acknowledged, -1 for none.
+    A row is a device, or one of the copies of its answer where the mechanism asks for several: each has its own token.
+    due_ms, row and rung are the events in the order in which they leave. acked is the highest rung of each row that the
+    broker has acknowledged, -1 for none.
     """
 
     def __init__(self, plan: Plan, window_ms: int, block: int) -> None:
@@ -80,17 +82,24 @@ class BlockWindow:
         self.values = self._true_values(value_words, phases, present)
         self.size = len(self.values)
         present, phases = present[: self.size], phases[: self.size]
-        tokens = SeededBits(plan.seed, *labels, "tokens").words(2 * size).view(np.uint8).reshape(size, 16)
-        self.tokens = np.ascontiguousarray(tokens[present])
+        self.copies = survey.mechanism.copies
+        self.rows = self.size * self.copies
+        words = SeededBits(plan.seed, *labels, "tokens").words(2 * size * self.copies)
+        tokens = words.view(np.uint8).reshape(size * self.copies, 16)
+        self.tokens = np.ascontiguousarray(tokens[np.repeat(present, self.copies) * self.copies + self._copy_numbers()])
         inputs = survey.mechanism.encode(self.values, SeededBits(plan.seed, *labels, "encode"))
-        drawn = survey.mechanism.draw(inputs, SeededBits(plan.seed, *labels, "chain"))
+        repeated = np.repeat(inputs, self.copies, axis=0)
+        drawn = survey.mechanism.draw(repeated, SeededBits(plan.seed, *labels, "chain"))
         self.answers, self.groups = drawn.answers, drawn.groups
-        self.acked = np.full(self.size, -1, dtype=np.int8)
+        self.acked = np.full(self.rows, -1, dtype=np.int8)
         self._schedule(present, phases, SeededBits(plan.seed, *labels, "network"))
         self.sent = 0
         self._counted = np.zeros(self.size, dtype=np.bool_)
         self._numerators = np.zeros(len(survey.mechanism.labels))
         self._denominators = np.zeros(len(survey.mechanism.labels))
+
+    def _copy_numbers(self) -> NDArray[np.int64]:
+        return np.tile(np.arange(self.copies), self.size)
 
     def _true_values(
         self, words: NDArray[np.uint64], phases: NDArray[np.float64], present: NDArray[np.intp]
@@ -109,7 +118,8 @@ class BlockWindow:
     def _schedule(self, present: NDArray[np.intp], phases: NDArray[np.float64], network: SeededBits) -> None:
         """Lay out all events: rung 0 leaves as the value is taken, later ones after the window, whatever the value."""
         survey, scenario = self.plan.survey, self.plan.scenario
-        rungs, size = survey.mechanism.rungs, self.size
+        rungs, size = survey.mechanism.rungs, self.rows
+        present, phases = np.repeat(present, self.copies), np.repeat(phases, self.copies)
         settings = SeededBits(self.plan.seed, survey.id, "settings", self.block).words(
             2 * self.plan.block_size(self.block)
         )
@@ -120,20 +130,20 @@ class BlockWindow:
         jitter = (_uniform(network.words(size)) * survey.jitter_ms).astype(np.int64)
         for rung in range(1, rungs):
             due[rung] = survey.windows.end(self.window_ms) + survey.opens_ms[rung] + jitter
-        device = np.broadcast_to(np.arange(size), (rungs, size))
+        row = np.broadcast_to(np.arange(size), (rungs, size))
         rung_of = np.broadcast_to(np.arange(rungs)[:, None], (rungs, size))
         leaves = rung_of <= top[None, :]
-        flat_due, flat_device, flat_rung = due[leaves], device[leaves], rung_of[leaves]
+        flat_due, flat_row, flat_rung = due[leaves], row[leaves], rung_of[leaves]
         flat_due = flat_due + _exponential_ms(network.words(len(flat_due)), scenario.delay_ms)
         if scenario.duplicate:
             again = np.flatnonzero(_uniform(network.words(len(flat_due))) < scenario.duplicate)
             later = flat_due[again] + 1 + _exponential_ms(network.words(len(again)), max(scenario.delay_ms, 200))
             flat_due = np.concatenate([flat_due, later])
-            flat_device = np.concatenate([flat_device, flat_device[again]])
+            flat_row = np.concatenate([flat_row, flat_row[again]])
             flat_rung = np.concatenate([flat_rung, flat_rung[again]])
         order = np.argsort(flat_due, kind="stable")
         self.due_ms = flat_due[order]
-        self.device = flat_device[order].astype(np.int32)
+        self.row = flat_row[order].astype(np.int32)
         self.rung = flat_rung[order].astype(np.uint8)
 
     @property
@@ -155,19 +165,20 @@ class BlockWindow:
 
     def acknowledge(self, part: slice) -> None:
         """Note that the broker has these events."""
-        np.maximum.at(self.acked, self.device[part], self.rung[part].astype(np.int8))
+        np.maximum.at(self.acked, self.row[part], self.rung[part].astype(np.int8))
 
     def columns(self, part: slice) -> Columns:
         """Return the reports of these events."""
-        device, rung = self.device[part], self.rung[part]
-        return Columns(self.tokens[device], self.answers[rung, device], rung, self.groups[device])
+        row, rung = self.row[part], self.rung[part]
+        return Columns(self.tokens[row], self.answers[rung, row], rung, self.groups[row], row % self.copies)
 
     def truth(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return numerators and denominators of the true quantities over the devices delivered so far.
 
         Both add over devices, so each device is looked at once, when its first report is acknowledged.
         """
-        fresh = np.flatnonzero((self.acked >= 0) & ~self._counted)
+        delivered = (self.acked >= 0).reshape(self.size, self.copies).any(axis=1)
+        fresh = np.flatnonzero(delivered & ~self._counted)
         if len(fresh):
             self._counted[fresh] = True
             values = [self.values[i] for i in fresh.tolist()]

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from producers.fleet import BlockWindow, Columns, Plan
+from producers.survey import Survey
 from producers.transport import frames_of
 
 log = logging.getLogger(__name__)
@@ -189,23 +191,33 @@ class FleetRun:
             survey = parts[0][0].plan.survey
             columns = _concatenate([block.columns(part) for block, part in parts])
             reports += len(columns.rungs)
-            messages = frames_of(
-                survey,
-                window_ms,
-                tick_end,
-                columns.tokens,
-                columns.answers,
-                columns.rungs,
-                columns.groups,
-                partitions=self.publisher.partitions,
-            )
-            for partition, packed in messages.items():
-                flights += [_Flight(partition, message, self.publisher.send(partition, message)) for message in packed]
+            # Copies of one device in one frame would tell that they belong together.
+            for copy in range(survey.mechanism.copies):
+                chosen = columns if survey.mechanism.copies == 1 else _select(columns, columns.copies == copy)
+                if len(chosen.rungs):
+                    flights += self._send_columns(survey, window_ms, tick_end, chosen)
         if flights:
             tick = _Tick(flights, [part for parts in grouped.values() for part in parts], reports)
             self._in_flight.append(tick)
             self._in_flight_bytes += tick.size_bytes
         return reports
+
+    def _send_columns(self, survey: Survey, window_ms: int, sent_ms: int, columns: Columns) -> list[_Flight]:
+        messages = frames_of(
+            survey,
+            window_ms,
+            sent_ms,
+            columns.tokens,
+            columns.answers,
+            columns.rungs,
+            columns.groups,
+            partitions=self.publisher.partitions,
+        )
+        return [
+            _Flight(partition, message, self.publisher.send(partition, message))
+            for partition, packed in messages.items()
+            for message in packed
+        ]
 
     def _drain(self, *, limit_bytes: int) -> None:
         """Wait until at most `limit_bytes` are unacknowledged, and collect what was acknowledged meanwhile."""
@@ -292,6 +304,11 @@ def journal_path(folder: Path, survey_id: str, window_ms: int, block: int, *, se
 def _all_done(flights: Sequence[_Flight]) -> bool:
     """Tell whether the client says that all are finished (a client that cannot tell is waited for by size alone)."""
     return all(getattr(flight.pending, "is_done", False) for flight in flights)
+
+
+def _select(columns: Columns, chosen: NDArray[np.bool_]) -> Columns:
+    parts: list[NDArray[Any]] = [column[chosen] for column in columns]
+    return Columns(*parts)
 
 
 def _concatenate(columns: Sequence[Columns]) -> Columns:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from estimators.mechanisms.grr import GRR
+from estimators.mechanisms.k_randomization import KRandomization
 from producers import wire
 from producers.fleet import BlockWindow, Plan
 from producers.fleet_run import FleetRun, Progress
@@ -49,7 +50,7 @@ class Taken:
     is_done: bool = True
 
     def get(self, timeout: float | None = None) -> object:
-        return None
+        return timeout
 
 
 @dataclass
@@ -144,7 +145,7 @@ def test_the_rung_at_which_a_user_stops_does_not_depend_on_the_window_or_the_val
 
     def tops(block: BlockWindow) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         top = np.zeros(block.size, dtype=np.int64)
-        np.maximum.at(top, block.device, block.rung)
+        np.maximum.at(top, block.row, block.rung)
         return top
 
     assert np.array_equal(tops(first), tops(second))
@@ -157,7 +158,7 @@ def test_truth_counts_exactly_the_devices_that_were_delivered() -> None:
     numerators, denominators = block.truth()
     delivered = np.flatnonzero(block.acked >= 0)
     assert denominators.tolist() == [len(delivered)] * 3
-    names = [block.values[i] for i in delivered]
+    names = [block.values[i] for i in delivered.tolist()]
     assert numerators.tolist() == pytest.approx([names.count(label) for label in ("red", "green", "blue")])
 
 
@@ -173,6 +174,27 @@ def test_the_journal_knows_the_highest_rung_that_the_broker_has(tmp_path: Path) 
             for token, rung in zip(entry["tokens"], entry["acked"], strict=True):
                 noted[int(entry["window_ms"]), token.tobytes()] = int(rung)
     assert noted == highest
+
+
+def test_copies_have_tokens_of_their_own_and_never_share_a_frame() -> None:
+    copied = KRandomization(("x", "y"), 0.7, least_records=500, copies=3)
+    fleet = replace(plan("steady", devices=600), survey=replace(survey(), mechanism=copied, opens_ms=(0,)))
+    fleet = replace(fleet, base_shares=falling_shares(copied.simulated_values))
+    block = BlockWindow(fleet, 0, 0)
+    assert block.rows == 1_800
+    owner = {token.tobytes(): row // 3 for row, token in enumerate(block.tokens)}
+    assert len(owner) == 1_800
+    shelf = Shelf()
+    FleetRun([fleet], shelf, now_ms=lambda: 0, live=False, windows=1, tick_ms=60_000).run()
+    seen = 0
+    for _, message in shelf.messages:
+        for header in wire.headers(message):
+            assert isinstance(header, wire.Header)
+            tokens = wire.columns(message, header, fleet.survey.layout).tokens
+            owners = [owner[token.tobytes()] for token in tokens]
+            assert len(set(owners)) == len(owners)
+            seen += len(owners)
+    assert seen == 1_800
 
 
 def test_two_processes_send_what_one_would_have_sent() -> None:
