@@ -15,6 +15,7 @@ from estimators.dense_chain import build_dense
 from estimators.estimates import Estimates, Method, Population
 from estimators.exact import log_ratio_up
 from estimators.key_value import KeyValueParameters
+from estimators.lazy import Bytes, CellSampler
 from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError
 from estimators.mechanisms.small_channel import check_levels, growth
 from estimators.mechanisms.three_element import club_exact
@@ -274,13 +275,21 @@ class PCKVUE(KeyValue):
         step = max((1 << 18) // keys, 1)
         for start in range(0, len(inputs), step):
             part = np.asarray(inputs[start : start + step], dtype=np.int64)
-            cells = np.zeros((len(part), keys), dtype=np.int64)
+            symbols = np.zeros(len(part) * keys, dtype=np.uint8)
             real = np.flatnonzero(part > 0)
-            cells[real, (part[real] - 1) // 2] = (part[real] - 1) % 2 + 1
-            symbols = self.chain.draw(cells.reshape(-1), bits, dtype="u1").reshape(self.rungs, len(part), keys)
-            planes = np.concatenate([symbols == _PLUS, symbols == _MINUS], axis=2)
-            answers[:, start : start + step] = np.packbits(planes, axis=2, bitorder="little")
+            symbols[real * keys + (part[real] - 1) // 2] = (part[real] - 1) % 2 + 1
+            for rung in range(self.rungs - 1, -1, -1):
+                symbols = _draw_symbols(self._samplers[rung], symbols, bits)
+                told = symbols.reshape(len(part), keys)
+                planes = np.concatenate([told == _PLUS, told == _MINUS], axis=1)
+                answers[rung, start : start + step] = np.packbits(planes, axis=1, bitorder="little")
         return Drawn(answers, np.zeros(len(inputs), dtype=np.uint16))
+
+    @cached_property
+    def _samplers(self) -> tuple[tuple[CellSampler, ...], ...]:
+        """Samplers per symbol: those of the kernels, lowest first, then those of the top channel."""
+        channels = (*self.chain.kernels, self.chain.top)
+        return tuple(tuple(CellSampler(channel.row(x)) for x in range(3)) for channel in channels)
 
     def valid(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
         """Refuse spare bits, and positions that claim both signs."""
@@ -326,6 +335,15 @@ def _position_ratios(channel: Channel) -> tuple[tuple[int, int], tuple[int, int]
     down = _largest([(zero, own) for row in (plus, minus) for own, zero in zip(row, none, strict=True)])
     pairs = list(zip(plus, minus, strict=True))
     return up, down, _largest(pairs + [(b, a) for a, b in pairs])
+
+
+def _draw_symbols(samplers: Sequence[CellSampler], symbols: Bytes, bits: Bits) -> Bytes:
+    """Draw the answer to every symbol; nearly all of them are 0, so their sampler draws for everybody first."""
+    answers = samplers[0].draw(len(symbols), bits)
+    for symbol in (_PLUS, _MINUS):
+        places = np.flatnonzero(symbols == symbol)
+        answers[places] = samplers[symbol].draw(len(places), bits)
+    return answers
 
 
 def _largest(ratios: Sequence[tuple[int, int]]) -> tuple[int, int]:
