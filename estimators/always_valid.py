@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from estimators.bounds import check_alpha
 from estimators.channel import Channel, RetentionChannel
@@ -122,7 +121,11 @@ def log_e(tally: YesNo, threshold: ArrayLike, *, side: Side = "above", points: i
         raise ValueError(f"a threshold must be a share strictly between 0 and 1; got {limit.tolist()[:5]}")
     grid = (np.arange(points) + 0.5)[:, None] / points
     alternatives = limit + (1.0 - limit) * grid if side == "above" else limit * grid
-    evidence = special.logsumexp(tally.log_likelihood(alternatives), axis=0) - math.log(points)
+    logs = tally.log_likelihood(alternatives)
+    # By hand: the library's function costs ten times as much, and this is computed at every tick of every window. The
+    # alternatives lie inside (0, 1), so the highest is finite.
+    highest = logs.max(axis=0)
+    evidence = highest + np.log(np.exp(logs - highest).mean(axis=0))
     return np.asarray(evidence - tally.log_likelihood(limit))
 
 
