@@ -211,6 +211,9 @@ def _weights(rungs: Rungs, inverse_information: Floats, shares: Floats) -> Float
 def _stratified_parts(rungs: Rungs, population: Population) -> tuple[Floats, Floats, Floats | None]:
     weights = rungs.users / rungs.total
     variances = retention_variance(rungs.sigma[:, None], rungs.base, rungs.observed, rungs.users[:, None], population)
+    if rungs.size == 1:
+        # The only value has share one, whoever is asked.
+        variances = np.zeros_like(variances)
     covariance = None
     if rungs.size <= _JOINT_VALUES:
         inside = np.stack([clip_to_simplex(share) for share in rungs.inverted])
