@@ -1,1 +1,1 @@
-"""Mechanisms, tallies and estimators: pure functions of integers and arrays, no clock, no I/O, no global random state."""
+"""Mechanisms, tallies and estimators: pure functions of integers and arrays; no clock, no I/O, no global randomness."""
