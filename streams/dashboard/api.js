@@ -1,0 +1,97 @@
+// Talking to the exporter: fetch for everything, so that a token can go along, server-sent events included.
+
+const TOKEN = "thaw-token";
+const SILENT_MS = 10_000;
+
+export class NotAllowed extends Error {}
+
+/** A token given as #token=... moves to this tab's memory and out of the address. */
+export function adoptToken() {
+  const match = /^#token=(.+)$/.exec(location.hash);
+  if (match) {
+    sessionStorage.setItem(TOKEN, decodeURIComponent(match[1]));
+    history.replaceState(null, "", location.pathname + location.search);
+  }
+}
+
+export function setToken(token) {
+  sessionStorage.setItem(TOKEN, token);
+}
+
+function headers() {
+  const token = sessionStorage.getItem(TOKEN);
+  return token ? { Authorization: `Bearer ${token}` } : {};
+}
+
+async function request(path, options = {}) {
+  const response = await fetch(path, { headers: headers(), cache: "no-store", ...options });
+  if (response.status === 401) throw new NotAllowed("the token is missing or wrong");
+  if (!response.ok) throw new Error(`${path}: ${response.status}`);
+  return response;
+}
+
+export async function get(path) {
+  return (await request(path)).json();
+}
+
+const survey = (id) => `/api/v1/surveys/${encodeURIComponent(id)}`;
+
+export const api = {
+  surveys: () => get("/api/v1/surveys"),
+  windows: (id, limit) => get(`${survey(id)}/windows?limit=${limit}`),
+  life: (id, start) => get(`${survey(id)}/windows/${start}/life`),
+};
+
+/** Split a stream of text into events: [name, data] pairs. */
+export class EventParser {
+  #rest = "";
+
+  push(text) {
+    const blocks = (this.#rest + text).split("\n\n");
+    this.#rest = blocks.pop();
+    const events = [];
+    for (const block of blocks) {
+      let name = "message";
+      const data = [];
+      for (const line of block.split("\n")) {
+        if (line.startsWith("event: ")) name = line.slice(7);
+        else if (line.startsWith("data: ")) data.push(line.slice(6));
+      }
+      if (data.length > 0) events.push([name, JSON.parse(data.join("\n"))]);
+    }
+    return events;
+  }
+}
+
+/**
+ * Listen for ever; after a loss try again with growing pauses. Calls `opened()` after each connection (then ask for the
+ * windows), `heard(name, data)` for each event, `lost(error)` when the connection broke or fell silent.
+ */
+export async function listen({ opened, heard, lost }) {
+  let pause = 500;
+  for (;;) {
+    const abort = new AbortController();
+    let silence = setTimeout(() => abort.abort(), SILENT_MS);
+    try {
+      const response = await request("/api/v1/events", { signal: abort.signal });
+      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+      const parser = new EventParser();
+      opened();
+      pause = 500;
+      for (;;) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        clearTimeout(silence);
+        silence = setTimeout(() => abort.abort(), SILENT_MS);
+        for (const [name, data] of parser.push(value)) heard(name, data);
+      }
+      throw new Error("the exporter closed the connection");
+    } catch (error) {
+      clearTimeout(silence);
+      lost(error);
+      if (error instanceof NotAllowed) return;
+    }
+    await new Promise((resolve) => setTimeout(resolve, pause));
+    pause = Math.min(pause * 1.7, 8000);
+  }
+}

@@ -1,0 +1,398 @@
+// One survey on the page: charts, the sentence under each, and the values sorted by lower bound.
+
+import { api } from "./api.js";
+import { LifeChart, UsersChart, WindowsChart } from "./charts.js";
+import { h, keyed, setAttribute, setText, svg } from "./dom.js";
+import { count, epsilonText, halfWidth, number, plural, points, sentence, span, time } from "./format.js";
+import { rungColour, valueColour } from "./palette.js";
+import { isDark } from "./theme.js";
+
+const WINDOWS_SHOWN = 60;
+const VALUES_DRAWN = 6;
+const ROWS_SHOWN = 12;
+const HOLD_MS = 2500;
+
+const byLower = (a, b) => (b.row.lower ?? -Infinity) - (a.row.lower ?? -Infinity) || a.index - b.index;
+
+function figure(title, name, extra = null) {
+  const body = h("div", { class: `plot plot-${name}`, role: "img" });
+  const caption = h("figcaption", { class: "sentence" });
+  const numbers = h("div", { class: "numbers-body" });
+  const details = h("details", { class: "numbers" }, h("summary", {}, "Numbers"), numbers);
+  const node = h("figure", { class: `card figure figure-${name}`, data: { chart: name } },
+    h("div", { class: "figure-head" }, h("h3", {}, title), extra), body, caption, details);
+  return { node, body, caption, details, numbers };
+}
+
+function table(head, rows) {
+  return h("table", {}, h("thead", {}, h("tr", {}, head.map((text) => h("th", { scope: "col" }, text)))),
+    h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((text) => h("td", {}, String(text)))))));
+}
+
+export class SurveyView {
+  constructor(info, clock) {
+    this.info = info;
+    this.clock = clock;
+    this.windows = new Map();
+    this.lives = new Map();
+    this.focus = null;
+    this.pinned = null;
+    this.following = null;
+    this.hover = null;
+    this.allRows = false;
+    this.order = [];
+    this.drawn = [];
+    this.build();
+  }
+
+  build() {
+    const { info } = this;
+    this.age = h("span", { class: "chip", data: { role: "age" } });
+    const ladder = h("ol", { class: "ladder", "aria-label": "Rungs and their epsilon" },
+      info.epsilons.map((epsilon, rung) => h("li", { data: { rung } }, h("i", { "aria-hidden": "true" }), `ε ${epsilonText(epsilon)}`)));
+    this.ladder = ladder;
+    this.legend = h("div", { class: "legend", role: "group", "aria-label": "Values drawn; choose one to stress it" });
+    this.chart1 = figure("Estimates over windows", "windows");
+    this.chart1.node.insertBefore(this.legend, this.chart1.body);
+    const older = h("button", { type: "button", class: "icon-button", "aria-label": "Older window", on: { click: () => this.step(-1) } }, "‹");
+    const newer = h("button", { type: "button", class: "icon-button", "aria-label": "Newer window", on: { click: () => this.step(1) } }, "›");
+    this.follow = h("button", { type: "button", class: "small-button", "aria-pressed": "true", on: { click: () => this.unpin() } }, "follow");
+    this.chart2 = figure("One window's life", "life", h("div", { class: "buttons" }, older, newer, this.follow));
+    this.chart3 = figure("Users per rung", "users");
+    this.rows = h("tbody", {});
+    this.more = h("button", { type: "button", class: "small-button more", hidden: true, on: { click: () => { this.allRows = !this.allRows; this.draw(); } } });
+    this.tableTitle = h("h3", {}, "Values by lower bound");
+    this.tableSentence = h("p", { class: "sentence" });
+    const list = h("div", { class: "card figure figure-values", data: { chart: "values" } },
+      h("div", { class: "figure-head" }, this.tableTitle),
+      h("div", { class: "scroll" }, h("table", { class: "values" },
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "value"), h("th", { scope: "col", class: "wide" }, "band"),
+          h("th", { scope: "col", class: "num" }, "estimate"), h("th", { scope: "col", class: "num" }, "between"),
+          h("th", { scope: "col", class: "num truth" }, "truth"))), this.rows)),
+      this.more, this.tableSentence);
+    this.empty = h("p", { class: "card empty" }, "No estimates yet. They appear a second after the first report was counted.");
+    this.grid = h("div", { class: "grid", hidden: true }, this.chart1.node, list, this.chart2.node, this.chart3.node);
+    this.node = h("section", { class: "survey", id: info.id, data: { survey: info.id }, "aria-labelledby": `${info.id}-title` },
+      h("div", { class: "survey-head" },
+        h("div", {}, h("h2", { id: `${info.id}-title` }, info.question),
+          h("p", { class: "about" }, h("code", {}, info.id), ` · ${info.mechanism} · windows of ${span(info.window_size_ms)}`,
+            info.canary ? " · canary: its truth is known" : "")),
+        h("div", { class: "survey-end" }, ladder, this.age)),
+      this.empty, this.grid,
+      h("p", { class: "guarantee" }, info.guarantee));
+    this.windowsChart = new WindowsChart(this.chart1.body, { hovered: (start) => this.hovered(start), picked: (start) => this.pin(start) });
+    this.lifeChart = new LifeChart(this.chart2.body);
+    this.usersChart = new UsersChart(this.chart3.body, { hovered: (start) => this.hovered(start) });
+    for (const part of [this.chart1, this.chart2, this.chart3]) part.details.addEventListener("toggle", () => this.draw());
+    this.visible = true;
+    new IntersectionObserver(([entry]) => {
+      this.visible = entry.isIntersecting;
+      if (this.visible) this.draw();
+    }, { rootMargin: "200px" }).observe(this.node);
+  }
+
+  // What is known
+
+  setWindows(windows) {
+    for (const window of windows) this.windows.set(window.window_start_ms, window);
+    this.trim();
+    this.changed();
+  }
+
+  putWindow(window) {
+    const known = this.windows.get(window.window_start_ms);
+    this.windows.set(window.window_start_ms, window);
+    const life = this.lives.get(window.window_start_ms);
+    if (life && (!known || known.computed_ms !== window.computed_ms)) life.push(this.point(window));
+    this.trim();
+    this.changed();
+  }
+
+  point(window) {
+    const columns = { time_ms: window.computed_ms, values: [], estimate: [], lower: [], upper: [] };
+    window.values.forEach((row, index) => {
+      columns.values.push(index);
+      for (const name of ["estimate", "lower", "upper"]) columns[name].push(row[name]);
+    });
+    return columns;
+  }
+
+  trim() {
+    const starts = [...this.windows.keys()].sort((a, b) => a - b);
+    for (const start of starts.slice(0, -WINDOWS_SHOWN)) {
+      if (start === this.pinned) continue;
+      this.windows.delete(start);
+      this.lives.delete(start);
+    }
+    this.sorted = [...this.windows.values()].sort((a, b) => a.window_start_ms - b.window_start_ms);
+  }
+
+  settledMs(start) {
+    const { info } = this;
+    return start + info.window_size_ms + info.opens_ms.at(-1) + info.jitter_ms;
+  }
+
+  /** The window that the table tells: hovered, pinned, or the newest whose rungs are all open if that is not too old. */
+  current() {
+    const chosen = this.windows.get(this.hover ?? this.pinned);
+    if (chosen) return chosen;
+    const now = this.clock();
+    const closed = this.sorted.filter((window) => window.window_end_ms <= now);
+    const settled = closed.filter((window) => this.settledMs(window.window_start_ms) <= now).at(-1);
+    const newest = closed.at(-1) ?? this.sorted.at(-1);
+    const near = settled && newest.window_start_ms - settled.window_start_ms <= 6 * this.info.window_step_ms;
+    return near ? settled : newest;
+  }
+
+  /** The window whose life is shown: follow one until its last rung is in, then go on to one that has begun to thaw. */
+  alive() {
+    if (this.pinned !== null && this.windows.has(this.pinned)) return this.windows.get(this.pinned);
+    const now = this.clock();
+    const held = this.windows.get(this.following);
+    if (held && now < this.settledMs(this.following) + HOLD_MS) return held;
+    const thawing = this.sorted.filter((window) => window.users_per_rung.slice(1).some((users) => users > 0)).at(-1);
+    const next = thawing ?? this.sorted.at(-1);
+    this.following = next?.window_start_ms ?? null;
+    return next;
+  }
+
+  async loadLife(start) {
+    if (start === null || this.lives.has(start)) return;
+    this.lives.set(start, []);
+    try {
+      const life = await api.life(this.info.id, start);
+      this.lives.set(start, life.points);
+      this.changed();
+    } catch {
+      this.lives.delete(start);
+    }
+  }
+
+  // What people do
+
+  hovered(start) {
+    if (start === this.hover) return;
+    this.hover = start ?? null;
+    this.changed();
+  }
+
+  pin(start) {
+    if (start === null || start === undefined) return;
+    this.pinned = start;
+    this.changed();
+  }
+
+  unpin() {
+    this.pinned = null;
+    this.changed();
+  }
+
+  step(direction) {
+    const shown = this.alive()?.window_start_ms;
+    const at = this.sorted.findIndex((window) => window.window_start_ms === shown);
+    const next = this.sorted[at + direction];
+    if (next) this.pin(next.window_start_ms);
+  }
+
+  choose(index) {
+    this.focus = this.focus === index ? null : index;
+    this.changed();
+  }
+
+  // Drawing, at most once per frame
+
+  changed() {
+    if (this.scheduled) return;
+    this.scheduled = true;
+    requestAnimationFrame(() => {
+      this.scheduled = false;
+      // Out of sight is drawn once, so that printing and jumping there find it, and then left alone.
+      if (this.visible || !this.drawnOnce) this.draw();
+    });
+  }
+
+  draw() {
+    const window = this.sorted?.length ? this.current() : null;
+    this.empty.hidden = window !== null;
+    this.grid.hidden = window === null;
+    if (window === null) return;
+    this.drawnOnce = (this.lives.get(this.alive().window_start_ms)?.length ?? 0) > 0;
+    const dark = isDark();
+    this.rank(window);
+    const focus = this.focus ?? this.order[0].index;
+    this.drawWindows(window, focus, dark);
+    this.drawLife(focus, dark);
+    this.drawUsers(window, dark);
+    this.drawValues(window, focus, dark);
+    [...this.ladder.children].forEach((item, rung) => {
+      item.firstElementChild.style.background = rungColour(rung, this.info.epsilons.length, dark);
+    });
+  }
+
+  /** Order the values; keep the colours of those that stay drawn, so that lines do not change colour when ranks do. */
+  rank(window) {
+    this.order = window.values.map((row, index) => ({ row, index })).sort(byLower);
+    const wanted = this.order.slice(0, VALUES_DRAWN).map(({ index }) => index);
+    if (this.focus !== null && !wanted.includes(this.focus)) wanted[wanted.length - 1] = this.focus;
+    const kept = this.drawn.map((index) => (wanted.includes(index) ? index : null));
+    for (const index of wanted.sort((a, b) => a - b)) {
+      if (kept.includes(index)) continue;
+      const free = kept.indexOf(null);
+      if (free >= 0) kept[free] = index;
+      else kept.push(index);
+    }
+    this.drawn = kept.filter((index) => index !== null);
+  }
+
+  colour(index, dark) {
+    const place = this.drawn.indexOf(index);
+    return place < 0 ? null : valueColour(place, dark);
+  }
+
+  quantity(index) {
+    return this.info.quantities[index] ?? "share";
+  }
+
+  drawWindows(window, focus, dark) {
+    const quantity = this.quantity(focus);
+    const values = this.drawn.filter((index) => this.quantity(index) === quantity)
+      .map((index) => ({ index, label: this.info.values[index], colour: this.colour(index, dark), focused: index === focus }));
+    keyed(this.legend, this.drawn, (index) => index,
+      (index) => h("button", { type: "button", class: "legend-item", on: { click: () => this.choose(index) } }, h("i", { "aria-hidden": "true" }), this.info.values[index]),
+      (node, index) => {
+        node.firstElementChild.style.background = this.colour(index, dark);
+        setAttribute(node, "aria-pressed", index === focus);
+      });
+    const stepMs = this.info.window_step_ms;
+    this.windowsChart.update({ windows: this.sorted, values, quantity, stepMs, marked: this.alive()?.window_start_ms, dark });
+    const row = window.values[focus];
+    const text = `${row.value}, window of ${time(window.window_start_ms, stepMs)}: ${sentence(window, row, quantity)}.`;
+    setText(this.chart1.caption, text);
+    setAttribute(this.chart1.body, "aria-label", text);
+    if (this.chart1.details.open) {
+      this.chart1.numbers.replaceChildren(table(["window", ...values.flatMap(({ label }) => [label, "from", "to"])],
+        [...this.sorted].reverse().map((one) => [time(one.window_start_ms, stepMs), ...values.flatMap(({ index }) => {
+          const cell = one.values[index];
+          const half = halfWidth(cell) ?? 0.01;
+          return [cell.estimate, cell.lower, cell.upper].map((value) => number(value, quantity, half));
+        })])));
+    }
+  }
+
+  drawLife(focus, dark) {
+    const window = this.alive();
+    const start = window.window_start_ms;
+    this.loadLife(start);
+    const quantity = this.quantity(focus);
+    const life = (this.lives.get(start) ?? []).map((point) => {
+      const at = point.values.indexOf(focus);
+      return { time_ms: point.time_ms, estimate: point.estimate[at] ?? null, lower: point.lower[at] ?? null, upper: point.upper[at] ?? null };
+    }).sort((a, b) => a.time_ms - b.time_ms);
+    const { info } = this;
+    const openings = info.opens_ms.map((ms, rung) => (rung ? window.window_end_ms + ms : start));
+    this.lifeChart.nowMs = this.clock();
+    this.lifeChart.update({
+      points: life, truth: window.truth?.shares[focus] ?? null, colour: this.colour(focus, dark) ?? valueColour(0, dark), quantity,
+      openings, endMs: window.window_end_ms, settledMs: this.settledMs(start), epsilons: info.epsilons, dark,
+    });
+    setAttribute(this.follow, "aria-pressed", this.pinned === null);
+    const known = life.filter((point) => point.lower !== null && point.upper !== null);
+    const half = (point) => (point.upper - point.lower) / 2;
+    const first = known.find((point) => point.time_ms >= window.window_end_ms) ?? known[0];
+    const rungs = window.users_per_rung.filter((users) => users > 0).length;
+    const when = time(start, info.window_step_ms);
+    let text = `The window of ${when} has no history yet.`;
+    if (known.length > 1) {
+      text = `${info.values[focus]}, window of ${when}: from ${points(half(first), quantity)} when it closed to `
+        + `${points(half(known.at(-1)), quantity)} now, with answers of ${rungs} of ${plural(info.epsilons.length, "rung")}.`;
+    }
+    setText(this.chart2.caption, text);
+    setAttribute(this.chart2.body, "aria-label", text);
+    setAttribute(this.chart2.node, "data-window", start);
+    if (this.chart2.details.open) {
+      this.chart2.numbers.replaceChildren(table(["time", "estimate", "from", "to"], [...life].reverse().map((point) => {
+        const width = point.lower === null || point.upper === null ? 0.01 : half(point);
+        return [time(point.time_ms), ...[point.estimate, point.lower, point.upper].map((value) => number(value, quantity, width))];
+      })));
+    }
+  }
+
+  drawUsers(window, dark) {
+    const rungs = this.info.epsilons.length;
+    const stepMs = this.info.window_step_ms;
+    this.usersChart.update({ windows: this.sorted, rungs, stepMs, dark });
+    const parts = window.users_per_rung.map((users, rung) => `${count(users)} at epsilon ${epsilonText(window.epsilons[rung])}`);
+    const text = `Window of ${time(window.window_start_ms, stepMs)}: ${plural(window.users, "device")}, ${parts.join(", ")}.`;
+    setText(this.chart3.caption, text);
+    setAttribute(this.chart3.body, "aria-label", text);
+    if (this.chart3.details.open) {
+      this.chart3.numbers.replaceChildren(table(["window", "devices", ...this.info.epsilons.map((e) => `ε ${epsilonText(e)}`)],
+        [...this.sorted].reverse().map((one) => [time(one.window_start_ms, stepMs), count(one.users), ...one.users_per_rung.map(count)])));
+    }
+  }
+
+  drawValues(window, focus, dark) {
+    const quantity = this.quantity(focus);
+    const same = this.order.filter(({ index }) => this.quantity(index) === quantity);
+    const rows = this.allRows ? same : same.slice(0, ROWS_SHOWN);
+    const halves = rows.map(({ row }) => halfWidth(row)).filter((half) => half !== null);
+    const finest = halves.length ? Math.min(...halves) : 0.01;
+    const lowest = Math.min(quantity === "share" ? 0 : Infinity, ...rows.map(({ row }) => row.lower ?? Infinity));
+    const highest = Math.max(...rows.map(({ row }) => row.upper ?? -Infinity), lowest + 1e-6);
+    const place = (value) => (100 * (value - lowest)) / (highest - lowest);
+    const truth = window.truth?.shares ?? null;
+    setAttribute(this.rows.parentElement, "data-truth", truth !== null);
+    keyed(this.rows, rows, ({ index }) => index, ({ index }) => this.makeRow(index), (node, { row, index }) => {
+      const parts = node.parts;
+      setAttribute(node, "data-lower", row.lower);
+      setAttribute(node, "data-upper", row.upper);
+      setAttribute(node, "aria-selected", index === focus);
+      const colour = this.colour(index, dark) ?? "var(--muted)";
+      parts.swatch.style.background = colour;
+      parts.bar.style.stroke = colour;
+      parts.tick.style.stroke = colour;
+      const known = row.lower !== null && row.upper !== null;
+      setAttribute(parts.bar, "x1", known ? place(row.lower).toFixed(2) : 0);
+      setAttribute(parts.bar, "x2", known ? place(row.upper).toFixed(2) : 0);
+      for (const end of ["x1", "x2"]) setAttribute(parts.tick, end, row.estimate === null ? 0 : place(row.estimate).toFixed(2));
+      const real = truth?.[index] ?? null;
+      setAttribute(parts.real, "visibility", real === null ? "hidden" : "visible");
+      if (real !== null) {
+        setAttribute(parts.real, "x1", place(real).toFixed(2));
+        setAttribute(parts.real, "x2", place(real).toFixed(2));
+      }
+      setText(parts.estimate, number(row.estimate, quantity, finest));
+      setText(parts.between, known ? `${number(row.lower, quantity, finest)} – ${number(row.upper, quantity, finest)}` : "–");
+      setText(parts.truth, real === null ? "" : number(real, quantity, finest));
+    });
+    this.more.hidden = same.length <= ROWS_SHOWN;
+    setText(this.more, this.allRows ? "show fewer" : `show all ${same.length}`);
+    setText(this.tableTitle, `Values by lower bound, ${time(window.window_start_ms, this.info.window_step_ms)}`);
+    const top = same[0].row;
+    setText(this.tableSentence, `First is ${top.value}: ${sentence(window, top, quantity)}. Where bands overlap, the order is not certain.`);
+    setAttribute(this.node, "data-current", window.window_start_ms);
+  }
+
+  makeRow(index) {
+    const parts = {
+      swatch: h("i", { "aria-hidden": "true" }),
+      bar: svg("line", { class: "whisker", y1: 10, y2: 10 }),
+      real: svg("line", { class: "real", y1: 2, y2: 18 }),
+      tick: svg("line", { class: "tick", y1: 4, y2: 16 }),
+      estimate: h("td", { class: "num strong" }),
+      between: h("td", { class: "num" }),
+      truth: h("td", { class: "num truth" }),
+    };
+    const name = h("button", { type: "button", class: "value-name", on: { click: () => this.choose(index) } }, parts.swatch, this.info.values[index]);
+    const picture = svg("svg", { viewBox: "0 0 100 20", preserveAspectRatio: "none", "aria-hidden": "true" }, parts.bar, parts.tick, parts.real);
+    const node = h("tr", { data: { value: this.info.values[index] } }, h("th", { scope: "row" }, name), h("td", { class: "wide" }, picture),
+      parts.estimate, parts.between, parts.truth);
+    node.parts = parts;
+    return node;
+  }
+
+  showAge(lastMs, stale) {
+    setText(this.age, lastMs === null || lastMs === undefined ? "no estimates" : `updated ${span(this.clock() - lastMs)} ago`);
+    setAttribute(this.age, "data-stale", Boolean(stale));
+  }
+}
