@@ -143,7 +143,7 @@ class BlockWindow:
             flat_rung = np.concatenate([flat_rung, flat_rung[again]])
         order = np.argsort(flat_due, kind="stable")
         self.due_ms = flat_due[order]
-        self.row = flat_row[order].astype(np.int32)
+        self.row = flat_row[order].astype(np.int64)
         self.rung = flat_rung[order].astype(np.uint8)
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 from kafka import KafkaProducer
 
 from producers.fleet_run import Pending
-from producers.wire import MAX_MESSAGE_BYTES
+from producers.wire import MAX_MESSAGE_BYTES, SCHEMA_HEADER
 
 # A fleet sends whole frames, so waiting a little fills requests; a real device sends one report and must not wait.
 LINGER_MS = 20
@@ -29,9 +29,7 @@ class KafkaPublisher:
 
     def send(self, partition: int, message: bytes) -> Pending:
         """Hand over one message; the future finishes when the broker has it."""
-        pending: Pending = self._producer.send(
-            self.topic, value=message, partition=partition, headers=[("schema", b"thaw.frame.v1")]
-        )
+        pending: Pending = self._producer.send(self.topic, value=message, partition=partition, headers=[SCHEMA_HEADER])
         return pending
 
     def close(self) -> None:

@@ -33,7 +33,8 @@ def running(make: Callable[[], AnyPart]) -> Iterator[AnyPart]:
     """Run the part that `make` returns; where it is not installed, skip with the reason (in CI: fail)."""
     with ExitStack() as stack:
         try:
-            part = stack.enter_context(make())
+            part = make()
+            stack.enter_context(part)
         except PartMissing as error:
             missing(str(error))
         yield part
