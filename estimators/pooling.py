@@ -57,17 +57,17 @@ def pool_retention(
     notes = silent_notes(rungs.silent)
     if rungs.total == 0:
         return no_estimate(labels, method, population, alpha, notes)
-    maximum = retention_mle(rungs)
-    assert maximum is not None
-    homogeneity_p = homogeneity(rungs, maximum.shares)
+    fit = gls(rungs)
+    homogeneity_p = homogeneity(rungs, _interior_maximum(rungs, fit))
     chosen, notes = choose_method(method, homogeneity_p, notes)
     if chosen == "mle":
+        maximum = retention_mle(rungs)
+        assert maximum is not None
         shares, variance, covariance = _mle_parts(rungs, maximum, population)
         notes = (*notes, f"likelihood search ended: {maximum.stopped}")
     elif chosen == "stratified" or len(rungs.users) == 1:
         shares, variance, covariance = _stratified_parts(rungs, population)
     else:
-        fit = gls(rungs)
         if not fit.converged:
             notes = (*notes, f"pooling stopped after {_SCORING_STEPS} steps without settling")
         shares, variance, covariance = _pooled_parts(rungs, fit, population)
@@ -87,11 +87,15 @@ def pool_retention(
 
 @dataclass(frozen=True)
 class Gls:
-    """A generalised least squares fit: shares, and the inverse information 1/d per value at the last pilot."""
+    """A generalised least squares fit: shares, and the inverse information 1/d per value at the last pilot.
+
+    The pilot is the estimate before the last step, clipped at `floor` and renormalised.
+    """
 
     shares: Floats
     inverse_information: Floats
     pilot: Floats
+    floor: float
     converged: bool
 
 
@@ -139,7 +143,7 @@ def gls(rungs: Rungs) -> Gls:
         shares = following
         if converged:
             break
-    return Gls(shares, inverse, pilot, converged)
+    return Gls(shares, inverse, pilot, floor, converged)
 
 
 def fleet_covariance(rungs: Rungs, inverse_information: Floats, shares: Floats) -> Floats:
@@ -197,6 +201,17 @@ def homogeneity(rungs: Rungs, maximum: Floats) -> float | None:
         return None
     statistic, freedom = pearson(rungs, maximum)
     return float(special.chdtrc(freedom, statistic)) if freedom > 0 else None
+
+
+def _interior_maximum(rungs: Rungs, fit: Gls) -> Floats:
+    """Return the maximum of the likelihood: pooling that has settled away from the border is that maximum."""
+    if fit.converged and np.all(fit.shares > 1.01 * fit.floor):
+        return fit.shares
+    if fit.converged and np.any(fit.shares < -fit.floor):
+        return np.maximum(fit.shares, 0.0)  # the maximum touches the border; which values do is of no interest here
+    maximum = retention_mle(rungs)
+    assert maximum is not None
+    return maximum.shares
 
 
 def _weights(rungs: Rungs, inverse_information: Floats, shares: Floats) -> Floats:
