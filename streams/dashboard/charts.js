@@ -218,7 +218,9 @@ export class LifeChart extends Chart {
     this.epsilons = epsilons;
     this.endMs = endMs;
     const startMs = openings[0];
-    const limit = settledMs + 0.15 * (settledMs - startMs);
+    // Late reports may come for days; they are in the numbers, and would squeeze the picture.
+    const whole = settledMs - startMs;
+    const limit = Math.max(settledMs + 0.15 * whole, Math.min(points.at(-1)?.time_ms ?? 0, settledMs + 0.6 * whole));
     const shown = points.filter((point) => point.time_ms <= limit);
     const data = [[], [], [], [], []];
     const put = (ms, point) => {

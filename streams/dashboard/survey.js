@@ -11,6 +11,7 @@ const WINDOWS_SHOWN = 60;
 const VALUES_DRAWN = 6;
 const ROWS_SHOWN = 12;
 const HOLD_MS = 2500;
+const ARRIVAL_MS = 2000;
 
 const byLower = (a, b) => (b.row.lower ?? -Infinity) - (a.row.lower ?? -Infinity) || a.index - b.index;
 
@@ -138,7 +139,7 @@ export class SurveyView {
     if (chosen) return chosen;
     const now = this.clock();
     const closed = this.sorted.filter((window) => window.window_end_ms <= now);
-    const settled = closed.filter((window) => this.settledMs(window.window_start_ms) <= now).at(-1);
+    const settled = closed.filter((window) => this.settledMs(window.window_start_ms) + ARRIVAL_MS <= now).at(-1);
     const newest = closed.at(-1) ?? this.sorted.at(-1);
     const near = settled && newest.window_start_ms - settled.window_start_ms <= 6 * this.info.window_step_ms;
     return near ? settled : newest;
@@ -299,12 +300,12 @@ export class SurveyView {
     const known = life.filter((point) => point.lower !== null && point.upper !== null);
     const half = (point) => (point.upper - point.lower) / 2;
     const first = known.find((point) => point.time_ms >= window.window_end_ms) ?? known[0];
-    const rungs = window.users_per_rung.filter((users) => users > 0).length;
+    const sharpest = window.users_per_rung.findLastIndex((users) => users > 0) + 1;
     const when = time(start, info.window_step_ms);
     let text = `The window of ${when} has no history yet.`;
     if (known.length > 1) {
       text = `${info.values[focus]}, window of ${when}: from ${points(half(first), quantity)} when it closed to `
-        + `${points(half(known.at(-1)), quantity)} now, with answers of ${rungs} of ${plural(info.epsilons.length, "rung")}.`;
+        + `${points(half(known.at(-1)), quantity)} now, with answers up to rung ${sharpest} of ${info.epsilons.length}.`;
     }
     setText(this.chart2.caption, text);
     setAttribute(this.chart2.body, "aria-label", text);

@@ -1,0 +1,99 @@
+"""The exporter's HTTP application on a store in memory, for tests without a network between."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from aiohttp.test_utils import TestClient, TestServer
+
+from producers.survey import Survey
+from producers.truth import Truth as TrueShares
+from streams.clock import ManualClock
+from streams.estimate_record import EstimateRecord, ValueEstimate
+from streams.exporter import Reader
+from streams.heartbeat import Heartbeat
+from streams.http_app import make_app
+from streams.http_views import Views
+from streams.life import encode_point
+from streams.memory_store import MemoryStore
+from tests.support.surveys import WEEK
+
+MINUTE_MS = 60_000
+NOW_MS = WEEK + 10_000
+
+Client = TestClient[Any, Any]
+Conversation = Callable[[Client], Awaitable[Any]]
+
+
+class Known:
+    """A list of surveys that never changes."""
+
+    def __init__(self, *surveys: Survey) -> None:
+        self._surveys = surveys
+
+    def surveys(self, now_ms: int) -> Sequence[Survey]:  # noqa: ARG002
+        return self._surveys
+
+
+class Board:
+    """Truths of simulated fleets by window, and words of workers."""
+
+    def __init__(self, truths: Mapping[int, TrueShares] | None = None, words: Sequence[Heartbeat] = ()) -> None:
+        self._truths, self._words = truths or {}, words
+
+    def read(self, *place: Any) -> Any:
+        return self._truths.get(place[1]) if place else list(self._words)
+
+
+def record_of(
+    known: Survey, window_ms: int, estimates: Sequence[float | None], *, users: int = 100, half: float = 0.1
+) -> EstimateRecord:
+    """Return a record with these estimates, computed just before NOW_MS."""
+    rows = [
+        ValueEstimate(
+            label, share, 0.01, None if share is None else share - half, None if share is None else share + half
+        )
+        for label, share in zip(known.mechanism.labels, estimates, strict=True)
+    ]
+    return EstimateRecord(
+        version=1,
+        survey=known.id,
+        window_start_ms=window_ms,
+        window_end_ms=window_ms + known.windows.size_ms,
+        read_ms=NOW_MS - 500,
+        computed_ms=NOW_MS - 400,
+        users=users,
+        users_per_rung=[users - 30, 20, 10],
+        epsilons=[0.5, 1.0, 2.0],
+        method="pooled",
+        population="fleet",
+        alpha=0.05,
+        homogeneity_p=None,
+        notes=[],
+        values=rows,
+    )
+
+
+def save(store: MemoryStore, record: EstimateRecord) -> None:
+    """Store a record and the point of its life."""
+    place = record.survey, record.window_start_ms
+    secret = store.lock(*place, 1_000)
+    assert secret is not None
+    expires_ms = NOW_MS + 600 * MINUTE_MS
+    assert store.save_estimate(*place, secret, record.encode(), expires_ms, point=encode_point(record))
+    store.unlock(*place, secret)
+
+
+def converse(store: MemoryStore, surveys: Sequence[Survey], conversation: Conversation, **options: Any) -> Any:
+    """Run a conversation with the exporter; options go to `make_app`, `board` to the views."""
+
+    async def talk() -> Any:
+        clock = ManualClock(NOW_MS)
+        reader = Reader(store, Known(*surveys), clock=clock)
+        board = options.pop("board", Board())
+        views = Views(reader, truths=board, words=board, clock=clock)
+        app = make_app(reader, value_limit=100, views=views, **options)
+        async with TestClient(TestServer(app)) as client:
+            return await conversation(client)
+
+    return asyncio.run(talk())
