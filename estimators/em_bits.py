@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from estimators.ascent import projected_ascent
+from estimators.bits import BitChannel, count_ones, pack
 from estimators.em import MAX_EVALUATIONS, TOLERANCE
 from estimators.likelihood import Maximum
 
@@ -111,6 +112,45 @@ def urap_mle(
     seen = revealed > 0
     value = found.log_likelihood + float(np.sum(revealed[seen] * np.log(parts[seen])))
     return Maximum(np.append(found.shares[:bits], found.shares[bits] * parts), value, found.stopped, found.iterations)
+
+
+def reports_mle(
+    channels: Sequence[BitChannel],
+    answers: Bytes,
+    rungs: NDArray[np.int64],
+    *,
+    sensitive: int | None = None,
+    tolerance: float = TOLERANCE,
+    max_evaluations: int = MAX_EVALUATIONS,
+) -> Maximum | None:
+    """Return the maximum-likelihood shares from the last report of every user: packed rows [user, byte], rungs [user].
+
+    For one-hot vectors whose bits share their probabilities (SUE, OUE, RAPPOR without a filter), or whose first
+    `sensitive` bits do and whose other bits are set by their own value only (uRAP). Shares in the order of the bits.
+    """
+    size = channels[0].size
+    sensitive = size if sensitive is None else sensitive
+    revealed = np.zeros(size - sensitive, dtype=np.int64)
+    blocks = []
+    for rung, channel in enumerate(channels):
+        rows = answers[rungs == rung]
+        theta, psi, tell = channel.ones[0], channel.zeros[0], channel.ones[-1]
+        if np.any(channel.ones[:sensitive] != theta) or np.any(channel.zeros[:sensitive] != psi):
+            raise ValueError(f"the first {sensitive} bits of rung {rung} need common probabilities")
+        if sensitive < size:
+            told = np.zeros((1, size), dtype=np.uint8)
+            told[0, sensitive:] = 1
+            marked = rows & pack(told)
+            open_rows = marked.any(axis=1)
+            revealed += count_ones(marked, size)[sensitive:]
+            rows = rows[~open_rows]
+        width = -(-sensitive // 8)
+        kept = rows[:, :width].copy()
+        if sensitive % 8:
+            kept[:, -1] &= (1 << sensitive % 8) - 1
+        blocks.append(BitReports.from_rows(kept, theta, psi, outside=1.0 - tell if sensitive < size else 0.0))
+    used = [block for block in blocks if block.weights.size]
+    return urap_mle(used, revealed, sensitive, tolerance=tolerance, max_evaluations=max_evaluations)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from estimators import moments
 from estimators.channel import RetentionChannel
 from estimators.estimates import Population
 from estimators.moments import lie_probability, retention
@@ -142,15 +143,10 @@ def retention_variance(sigma: Floats, base: Floats, observed: Floats, users: Flo
 
 
 def retention_covariance(sigma: float, base: Floats, shares: Floats, users: float, population: Population) -> Floats:
-    """Return the covariance [value, value] of one rung's inverse when the shares are known (Pan, Appendix G).
-
-    sampling: (diag(lambda) - lambda lambda') / (n sigma^2). fleet: less (diag(pi) - pi pi') / n.
-    """
-    answers = sigma * shares + base
-    covariance = _multinomial(answers) / (users * sigma**2)
-    if population == "fleet":
-        covariance = covariance - _multinomial(shares) / users
-    return np.asarray(covariance)
+    """Return the covariance [value, value] of one rung's inverse when the shares are known (Pan, Appendix G)."""
+    truth = sigma + base
+    odds = moments.RetentionOdds(truth, 1.0 - truth, base, sigma)
+    return moments.retention_covariance(shares, 1, odds, population=population) / users
 
 
 def unbiased_covariance(sigma: Floats | float, counts: ArrayLike) -> Floats:
@@ -199,17 +195,11 @@ def dense_inverse(matrix: Floats) -> Floats | None:
 
 
 def dense_covariance(matrix: Floats, shares: Floats, users: float, population: Population) -> Floats:
-    """Return the covariance of the inverse of any channel when the shares are known (Sun et al.; Ma & Wang, Sec. 3).
-
-    sampling: R'(diag(lambda) - lambda lambda')R / n; fleet: less (diag(pi) - pi pi') / n.
-    """
+    """Return the covariance of `dense_inverse`'s estimate when the shares are known; NaN if there is no inverse."""
     inverse = dense_inverse(matrix)
     if inverse is None:
         return np.full((matrix.shape[0], matrix.shape[0]), np.nan)
-    covariance = inverse.T @ _multinomial(shares @ matrix) @ inverse / users
-    if population == "fleet":
-        covariance = covariance - _multinomial(shares) / users
-    return np.asarray(covariance)
+    return moments.dense_covariance(matrix, inverse, shares, 1, population=population) / users
 
 
 def clip_to_simplex(shares: Floats, floor: float = 0.0) -> Floats:

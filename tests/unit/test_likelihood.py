@@ -18,11 +18,14 @@ from estimators.em import (
     retention_evaluate,
     uniform,
 )
-from estimators.em_bits import BitReports, rappor_mle, urap_mle
+from estimators.em_bits import BitReports, rappor_mle, reports_mle, urap_mle
 from estimators.inversion import Rungs
 from estimators.likelihood import active, is_linear, log_likelihood, retention_mle, score, water_fill
+from estimators.mechanisms import mechanism_class
 from estimators.pooling import stratified
+from estimators.randomness import SeededBits
 from estimators.utility_optimized import urap_probabilities
+from tests.support.simulate import simulated_values, tally_of
 
 Floats = NDArray[np.float64]
 
@@ -220,6 +223,26 @@ def test_bit_vectors_of_several_rungs_are_fitted_together() -> None:
     again = rappor_mle(halves, 4)
     assert again is not None
     np.testing.assert_allclose(again.shares, found.shares, atol=1e-7)
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("sue", {}), ("oue", {}), ("urap", {"sensitive": ["a", "b", "c"]})])
+def test_the_reports_of_a_fleet_are_fitted_as_they_are_stored(name: str, parameters: dict[str, object]) -> None:
+    labels = [*"abcdefghij"]
+    mechanism = mechanism_class(name).build(labels, (1.0, 2.0, 4.0), parameters)
+    values = simulated_values(mechanism, 6_000, 3)
+    bits = SeededBits(3, "reports")
+    drawn = mechanism.draw(mechanism.encode(values, bits), bits)
+    rungs = np.arange(6_000) % 3
+    answers = np.stack([drawn.answers[rung][i] for i, rung in enumerate(rungs)])
+    channels = mechanism.chain.channels  # type: ignore[attr-defined]
+    found = reports_mle(channels, answers, rungs, sensitive=3 if parameters else None)
+    assert found is not None
+    assert found.stopped == "converged: certified"
+    # The whole vector knows that shares sum to one; the bits alone do not. Both are near the truth.
+    alone = mechanism.estimate(tally_of(mechanism, drawn, rungs), method="pooled")
+    truth = mechanism.truth(values)
+    assert np.abs(found.shares - truth).sum() < np.abs(alone.value - truth).sum() + 0.02
+    assert np.abs(found.shares - truth).max() < 0.05
 
 
 def test_without_reports_there_is_no_maximum() -> None:
