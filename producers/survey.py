@@ -18,6 +18,7 @@ from estimators import mechanisms
 from estimators.mechanism import Mechanism, ParameterError
 from producers.durations import format_duration, parse_duration
 from producers.schedule import Schedule, ScheduleError, schedule_of
+from producers.survey_alerts import NO_LIMITS, AlertError, AlertRule, Limits, limits_of, rules_of
 from producers.survey_file import MAX_SHARDS, CanaryTable, SurveyFile
 from producers.survey_messages import SurveyError, did_you_mean, explain_shape
 from producers.windows import Windows
@@ -40,8 +41,8 @@ class Survey:
     """A checked survey. Device, worker, exporter and command line all use this object.
 
     ladder is mechanism.ladder; opens_ms[i] is when rung i opens after the end of the window (opens_ms[0] is 0 and
-    means: when the value is taken). Schedule, question, retention, skew, budget and canary are not part of the id:
-    they may change without making old answers undecodable.
+    means: when the value is taken). Schedule, question, retention, skew, budget, canary, alerts and limits are not part
+    of the id: they may change without making old answers undecodable.
     """
 
     name: str
@@ -59,6 +60,8 @@ class Survey:
     population: str
     accept_risk: str
     canary: Canary | None = None
+    alerts: tuple[AlertRule, ...] = ()
+    limits: Limits = NO_LIMITS
 
     @cached_property
     def _hash(self) -> bytes:
@@ -181,6 +184,10 @@ class _Checker:
                 "away; keep windows longer, or open the rungs earlier",
             )
         self.budget(file, mechanism)
+        try:
+            alerts, limits = rules_of(file.alert, mechanism.labels), limits_of(file.limits)
+        except AlertError as error:
+            self.refuse(error.field, error.value, error.remedy)
         return Survey(
             name=file.name,
             question=file.question,
@@ -197,6 +204,8 @@ class _Checker:
             population=file.estimate.population,
             accept_risk=file.accept_risk,
             canary=self.canary(file.canary, file.values),
+            alerts=alerts,
+            limits=limits,
         )
 
     def values(self, values: list[str]) -> None:

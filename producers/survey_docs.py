@@ -16,9 +16,15 @@ def fields() -> str:
     for word, structs in tables().items():
         for struct in structs:
             tag = struct.__struct_config__.tag
-            heading = f"### `[{word}]`" if tag is None else f'### `[{word}]` with `kind = "{tag}"`'
+            heading = f"### `{_written(word)}`" if tag is None else f'### `[{word}]` with `kind = "{tag}"`'
             parts += ["", heading, "", inspect.cleandoc(struct.__doc__ or ""), "", *_table(struct)]
     return "\n".join(parts)
+
+
+def _written(word: str) -> str:
+    """Return how a table begins: in double brackets if there may be several."""
+    field = next(field for field in msgspec.structs.fields(SurveyFile) if field.encode_name == word)
+    return f"[[{word}]]" if isinstance(msgspec.inspect.type_info(field.type), msgspec.inspect.ListType) else f"[{word}]"
 
 
 def _table(struct: type[msgspec.Struct]) -> list[str]:
@@ -30,7 +36,7 @@ def _table(struct: type[msgspec.Struct]) -> list[str]:
         if isinstance(field.type, msgspec.inspect.Metadata):
             meaning = str((field.type.extra_json_schema or {}).get("description", ""))
         elif field.encode_name in tables():
-            meaning = f"the table `[{field.encode_name}]`"
+            meaning = f"the table `{_written(field.encode_name)}`"
         assert meaning, f"{struct.__name__}.{field.encode_name} needs a description"
         rows.append(f"| `{field.encode_name}` | {_default(field)} | {meaning} |")
     return rows

@@ -134,6 +134,48 @@ class CanaryTable(_Table, frozen=True):
     ]
 
 
+class AlertTable(_Table, frozen=True):
+    """Somebody is told when a value is surely above or below a threshold. Not part of the survey id."""
+
+    value: Annotated[str, Meta(description="one of the values, or of what else the mechanism estimates")]
+    above: Annotated[
+        float | None, Meta(description="told when the value is surely higher; a share, or a mean in its own units")
+    ] = None
+    below: Annotated[float | None, Meta(description="told when the value is surely lower; instead of `above`")] = None
+    alpha: Annotated[
+        float,
+        Meta(
+            description="false alarms per window, however often it is looked at; divided by the number of rules of the "
+            "survey, so that all of them together stay below it"
+        ),
+    ] = 0.01
+
+
+class LimitsTable(_Table, frozen=True):
+    """How ill the survey may get before somebody is told. Not part of the survey id."""
+
+    band: Annotated[
+        float | None,
+        Meta(description="widest interval of a value that is still of use, upper minus lower end; no rule without it"),
+    ] = None
+    stale: Annotated[
+        str | None, Meta(description="longest time without a new estimate; default: two windows, at least 15 s")
+    ] = None
+    budget: Annotated[
+        float, Meta(description="part of the lifetime budget that a device may have spent before it is told")
+    ] = 0.8
+    flood: Annotated[
+        float | None,
+        Meta(
+            description="most reports per second that one shard can get from the fleet; default: a few times what the "
+            "other shards get"
+        ),
+    ] = None
+    canary: Annotated[
+        float, Meta(description="largest distance of a canary from its truth over five windows, in standard errors")
+    ] = 6.0
+
+
 class SurveyFile(_Table, frozen=True):
     """A whole survey file."""
 
@@ -155,6 +197,8 @@ class SurveyFile(_Table, frozen=True):
     shards: Annotated[int, Meta(description="parts into which the collector cuts the work, 1 to 4096")] = 64
     estimate: EstimateTable = EstimateTable()
     canary: CanaryTable | None = None
+    alert: list[AlertTable] = []
+    limits: LimitsTable = LimitsTable()
     accept_risk: Annotated[
         str,
         Meta(

@@ -88,6 +88,8 @@ def tables() -> dict[str, tuple[type[msgspec.Struct], ...]]:
         "budget": (shapes.BudgetTable,),
         "estimate": (shapes.EstimateTable,),
         "canary": (shapes.CanaryTable,),
+        "alert": (shapes.AlertTable,),
+        "limits": (shapes.LimitsTable,),
     }
 
 
