@@ -79,14 +79,14 @@ def totals(counters: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], dict[
     return counted, rejected
 
 
-def canary_score(survey: Survey, record: EstimateRecord) -> CanaryScore | None:
-    """Compare an estimate of a canary with the shares in its survey file.
+def canary_scores(survey: Survey, record: EstimateRecord) -> list[tuple[float, str]]:
+    """Return how far each value of a canary is from the share in its survey file, in standard errors.
 
     The fleet draws its values from those shares, so that its own histogram strays too: p (1 - p) / n is added unless
     the variance already contains it.
     """
     if survey.canary is None or len(survey.canary.shares) != len(record.values):
-        return None
+        return []
     scores = []
     for share, row in zip(survey.canary.shares, record.values, strict=True):
         if row.estimate is None or row.variance is None or not record.users:
@@ -94,6 +94,12 @@ def canary_score(survey: Survey, record: EstimateRecord) -> CanaryScore | None:
         drawn = share * (1 - share) / record.users if record.population == "fleet" else 0.0
         if row.variance + drawn > 0:
             scores.append(((row.estimate - share) / math.sqrt(row.variance + drawn), row.value))
+    return scores
+
+
+def canary_score(survey: Survey, record: EstimateRecord) -> CanaryScore | None:
+    """Return the score of the value that is farthest from its truth."""
+    scores = canary_scores(survey, record)
     if not scores:
         return None
     z, value = max(scores, key=lambda score: abs(score[0]))
@@ -206,13 +212,14 @@ def _reasons(
             f"No worker has been heard of{since}. Estimates stand still; reports wait in Kafka and none is lost."
         )
     elif dirty and now_ms - dirty[0].score / 1_000 > DIRTY_MS:
-        reasons.append(f"{len(dirty)} windows wait for their estimate: the workers are behind.")
+        windows = "1 window waits" if len(dirty) == 1 else f"{len(dirty)} windows wait"
+        reasons.append(f"{windows} for an estimate: the workers are behind.")
     silent = [entry for entry in about if entry.stale]
     if silent and living:
         known = [entry for entry in about if entry.last_estimate_ms is not None]
         which = "any survey" if len(silent) == len(known) else ", ".join(entry.survey for entry in silent)
         newest_ms = max(entry.last_estimate_ms or 0 for entry in silent)
-        reasons.append(f"No new reports for {which} since {_span(now_ms - newest_ms)}.")
+        reasons.append(f"No new reports for {which} in the last {_span(now_ms - newest_ms)}.")
     return reasons
 
 
