@@ -1,0 +1,25 @@
+"""What every window must show: of each token the greatest (rung, answer) among the reports that came in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from estimators.tally import Tally
+from producers.survey import Survey
+from tests.support.reports import Report
+
+
+def oracle(survey: Survey, log: Iterable[tuple[int, int, Report]]) -> dict[int, Tally]:
+    """Return the tally of each window from (broker's time, window, report), in any order and with any repetitions."""
+    best: dict[tuple[int, bytes], tuple[int, bytes]] = {}
+    for timestamp_ms, window_ms, report in log:
+        if timestamp_ms < window_ms + survey.windows.size_ms + survey.retention_ms:
+            told = report.rung, report.answer
+            best[window_ms, report.token] = max(best.get((window_ms, report.token), told), told)
+    tallies: dict[int, Tally] = {}
+    for (window_ms, _), (rung, answer) in best.items():
+        empty = Tally.empty(survey.mechanism.rungs, 1, survey.mechanism.answer.cells)
+        tally = tallies.setdefault(window_ms, empty)
+        tally.users[rung, 0] += 1
+        tally.counts[rung, 0, answer[0]] += 1
+    return tallies

@@ -1,0 +1,105 @@
+"""The simulation sees what it is for: each part, broken on purpose in one way, makes a short script fail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from producers.device import Device
+from producers.ledger import StoredChain
+from producers.transport import Message
+from streams.applier import Applied, Applier, LeaveError, PartitionBatch
+from streams.memory_store import MemoryStore
+from streams.store import ShardBatch
+from streams.table import Folded, PlainTable
+from tests.simulation.operations import play
+from tests.simulation.test_reproductions import SCRIPTS
+from tests.simulation.world import World
+
+
+class TrustsKafkaAlone(Applier):
+    def assigned(self, topic: str, committed: Mapping[int, int | None]) -> dict[int, int]:
+        super().assigned(topic, committed)
+        return {partition: offset or 0 for partition, offset in committed.items()}
+
+
+class AcknowledgesAnyway(TrustsKafkaAlone):
+    # With stored offsets it would read the batch again at the next rebalance, and nobody would notice.
+    def process(self, batches: Sequence[PartitionBatch]) -> Applied:
+        try:
+            return super().process(batches)
+        except LeaveError:
+            return Applied({}, {}, 0, 0, 0, 0, 0, 0, {})
+
+
+class DoesNotMark(Applier):
+    def process(self, batches: Sequence[PartitionBatch]) -> Applied:
+        mark = self._store.mark_dirty
+
+        def only_what_is_new(windows: Any) -> None:
+            if self._changed:
+                mark(windows)
+
+        self._changed = False
+        self._store.mark_dirty = only_what_is_new  # type: ignore[method-assign]
+        return super().process(batches)
+
+    def _attempt(self, *arguments: Any) -> Any:
+        left = super()._attempt(*arguments)
+        self._changed = self._changed or arguments[-1]["applied"] > 0
+        return left
+
+
+class IgnoresStamps(MemoryStore):
+    def _apply(self, batch: ShardBatch) -> Any:
+        for change in batch.changes:
+            if change.key in self._state.logs:
+                self._state.logs[change.key].stamp = change.stamp
+        return super()._apply(batch)
+
+
+class ForgetsTokens(PlainTable):
+    def fold(self, records: Any) -> Folded:
+        self._held.clear()
+        return super().fold(records)
+
+
+class RemovesBeforeItSends(Device):
+    def _flush(self, now_ms: int) -> int:
+        ready = self._outbox.ready(now_ms, 500)
+        with self._ledger.transaction():
+            self._outbox.remove(number for number, _ in ready)
+        if ready:
+            partitions = self._transport.partitions
+            self._transport.send([Message(letter.shard % partitions, letter.frame) for _, letter in ready])
+        return len(ready)
+
+
+class DrawsAgain(Device):
+    def _chain_for(self, *arguments: Any) -> StoredChain:
+        for table in ("chains", "outbox"):
+            self._ledger.connection.execute(f"DELETE FROM {table} WHERE window_ms = ?", (arguments[1],))
+        return super()._chain_for(*arguments)
+
+
+MUTANTS: list[tuple[str, dict[str, Any], str]] = [
+    ("acknowledged too early", {"applier": AcknowledgesAnyway}, "1 users expected, 0 found"),
+    ("power cut", {"applier": TrustsKafkaAlone}, "2 users expected, 0 found"),
+    ("unmarked window", {"applier": DoesNotMark}, "has no estimate"),
+    ("zombie", {"store": IgnoresStamps}, "3 users expected, "),
+    (
+        "between apply and acknowledgement",
+        {"store": lambda clock: MemoryStore(clock, table=ForgetsTokens)},
+        "1 users expected, [23] found",
+    ),
+    ("device dies while sending", {"device": RemovesBeforeItSends}, "device 0, window"),
+    ("device dies before it has stored its answers", {"device": DrawsAgain}, "drew rung 0 twice"),
+]
+
+
+@pytest.mark.parametrize(("name", "parts", "complaint"), MUTANTS, ids=[mutant[0] for mutant in MUTANTS])
+def test_a_broken_part_is_found_out(name: str, parts: dict[str, Any], complaint: str) -> None:
+    with World(**parts) as world, pytest.raises(AssertionError, match=complaint):
+        play(world, SCRIPTS[name])

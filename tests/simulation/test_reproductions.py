@@ -1,0 +1,87 @@
+"""Scripts that once failed, on the project or on a deliberately broken copy of one of its parts.
+
+Each says what went wrong. `test_mutants.py` breaks the part again and sees the script fail.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.operations import (
+    Advance,
+    BrokerAway,
+    CloseWindow,
+    Corrupt,
+    CrashBetweenApplyAndAck,
+    CrashWorker,
+    DeviceCrash,
+    Duplicate,
+    Emit,
+    Late,
+    Op,
+    Rebalance,
+    RedisAway,
+    RedisForgets,
+    RedisSyncs,
+    Reorder,
+    Work,
+    play,
+)
+from tests.simulation.world import World
+
+SCRIPTS: dict[str, list[Op]] = {
+    # Acknowledged although the store had not answered: the report was never read again.
+    "acknowledged too early": [Late(((0, 0, 1),)), RedisAway(200_000), Work(0, 1), Advance(1_000), Work(0, 1)],
+    # Read from Kafka's committed offset alone: what the power cut took stayed lost.
+    "power cut": [RedisSyncs(), Late(((0, 0, 1), (1, 1, 2))), Work(0, 1), Work(1, 1), RedisForgets()],
+    # Two writers on one log: the second overwrote the tally of the first.
+    "zombie": [
+        Late(((0, 0, 1),)),
+        Work(0, 1),
+        Rebalance((1, 1), zombie=0),
+        Late(((4, 0, 2),)),
+        Late(((8, 0, 3),)),
+        Work(1, 5),
+        Work(0, 1),
+    ],
+    # A batch read again was added again.
+    "between apply and acknowledgement": [
+        Late(((0, 0, 1), (0, 1, 2))),
+        CrashBetweenApplyAndAck(0, 3),
+        Late(((0, 1, 2),)),
+        Work(0, 3),
+        Duplicate(0, 0),
+        Work(0, 3),
+    ],
+    # Taken from the outbox before the broker had it.
+    "device dies while sending": [DeviceCrash(0, "before send", 5), Advance(1_000), Work(0, 5), Work(1, 5)],
+    # Drawn again after a crash: two answers for one rung, and the budget spent twice.
+    "device dies before it has stored its answers": [
+        Emit(0, 3, held=True),
+        DeviceCrash(0, "before commit", 4),
+        Emit(0, 4),
+        Reorder(1),
+        CloseWindow(),
+        Advance(30_000),
+        DeviceCrash(0, "after send", 4),
+        Work(0, 5),
+        Work(1, 5),
+    ],
+    # Dead letters that could not be sent were forgotten.
+    "broker away while a dead letter leaves": [
+        Corrupt("rung", good_before=True, good_after=True),
+        CrashWorker(0, "apply", "before"),
+        BrokerAway(1_000),
+        Work(0, 3),
+        Advance(2_000),
+        Work(0, 3),
+    ],
+    # The window was stored, then the worker died before it had marked it: it kept its old estimate.
+    "unmarked window": [Late(((0, 0, 1),)), CrashWorker(0, "mark_dirty", "before"), CloseWindow(), Work(0, 3)],
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS.keys())
+def test_what_failed_once_does_not_fail_again(script: list[Op]) -> None:
+    with World() as world:
+        play(world, script)

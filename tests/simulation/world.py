@@ -1,0 +1,427 @@
+"""A whole system in one process on a clock that is moved by hand: devices, broker, store, two workers.
+
+Everything that decides is the project's own: `Device` with its ledger in a file, `ChunkHandler`, `Applier`, `fold`,
+`DeadLetterOffice`, `Recomputer`, `MemoryStore`. Made up are only the network, the broker's log and the group's
+assignments, and the moments at which something dies.
+
+What counts as failure: a window whose tally differs from the oracle's, a dead letter too many or too few (by place and
+reason; repetitions are allowed), a device that lost a released rung or drew one twice, a window without a fresh
+estimate. What does not: repeated counters of refused reports, and how long anything takes.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from estimators.randomness import SeededBits
+from estimators.tally import Tally
+from producers.budget import cost_units
+from producers.device import Device, ValueFixedError
+from producers.survey import Survey
+from producers.transport import Message, TransportError
+from streams.app import ChunkHandler
+from streams.applier import Applier, LeaveError
+from streams.clock import ManualClock
+from streams.deadletter import OFFSET_HEADER, REASON_HEADER, DeadLetterOffice
+from streams.estimate_record import decode_estimate
+from streams.faust_chunks import Chunk
+from streams.latency import Latencies
+from streams.memory_store import MemoryStore
+from streams.metrics import WorkerMetrics, worker_metrics
+from streams.publisher import Outgoing, PublishError
+from streams.recompute import Recomputer
+from streams.settings import Settings
+from streams.store import Key, Shape, StoreUnavailableError
+from tests.simulation.oracle import oracle
+from tests.support.faulty_store import FaultyStore
+from tests.support.reports import Report, SurveyDict
+from tests.support.surveys import WEEK, survey
+
+PARTITIONS = 2
+WORKERS = 2
+DEVICES = 3
+SETTINGS = Settings(partitions=PARTITIONS)
+TOPIC = SETTINGS.reports_topic
+VALUES = 24
+
+SURVEY: Survey = survey(
+    # Close to the plain truth and far more values than devices: what is counted twice or not at all shows as such.
+    values=f"values = {[f'v{value}' for value in range(VALUES)]}",
+    ladder="ladder = [6.0, 12.0, 20.0]",
+    retention='retention = "2m"',
+    shards="shards = 4",
+    lifetime="lifetime = 1e6",
+)
+WINDOW_MS = SURVEY.windows.size_ms
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+class Stored(NamedTuple):
+    """One record of the broker. `genuine` is what honest senders put into it, for the oracle."""
+
+    offset: int
+    timestamp: int
+    value: bytes
+    genuine: tuple[tuple[int, Report], ...]
+
+
+class Bus:
+    """The broker: partitions, the group's commits and its generation, dead letters, estimates."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self.log: list[list[Stored]] = [[] for _ in range(PARTITIONS)]
+        self.committed: dict[int, int] = {}
+        self.generation = 0
+        self.away_until_ms = 0
+        self.published: list[Outgoing] = []
+        self.limbo: list[Message] = []
+
+    @property
+    def away(self) -> bool:
+        return self._clock() < self.away_until_ms
+
+    def append(
+        self, partition: int, value: bytes, genuine: Iterable[tuple[int, Report]] | None = None
+    ) -> tuple[int, int]:
+        """Store a message; without `genuine` it is one of a device, which holds one report in one frame."""
+        found = (reports_of_device(value),) if genuine is None else tuple(genuine)
+        records = self.log[partition]
+        records.append(Stored(len(records), self._clock(), value, found))
+        return partition, len(records) - 1
+
+    def send(self, messages: Sequence[Outgoing], **_: Any) -> None:
+        """Take what workers publish, like `Publisher.send`."""
+        if messages and self.away:
+            raise PublishError("the broker is away")
+        self.published += messages
+
+
+def reports_of_device(frame: bytes) -> tuple[int, Report]:
+    """Read the one report of a device's frame by its place, without the project's own decoder."""
+    window_ms = int.from_bytes(frame[16:24], "little", signed=True)
+    return window_ms, Report(token=frame[40:56], answer=frame[56:57], rung=frame[64])
+
+
+class Wire:
+    """A device's transport. `crash` is where the device dies during the next send; `held`: the network is slow."""
+
+    partitions = PARTITIONS
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self.crash = ""
+        self.held = False
+
+    def send(self, messages: Sequence[Message]) -> None:
+        crash, self.crash = self.crash, ""
+        if crash == "before send":
+            raise Crash
+        if self._bus.away:
+            raise TransportError("the broker is away")
+        if self.held:
+            self._bus.limbo += messages
+            raise TransportError("no answer in time; the messages are on their way all the same")
+        for message in messages:
+            self._bus.append(*message)
+        if crash == "after send":
+            raise Crash
+
+
+class Worker:
+    """One worker process. Dead until `join`; `dies_at` is the call of the store, before or after, that kills it."""
+
+    def __init__(self, world: World, applier: type[Applier]) -> None:
+        self._world, self._applier = world, applier
+        self._handler: ChunkHandler | None = None
+        self._generation = 0
+        self.partitions: tuple[int, ...] = ()
+        self.positions: dict[int, int] = {}
+        self.dies_at: tuple[str, str] | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._handler is not None
+
+    def die(self) -> None:
+        self._handler = None
+        self.positions = {}
+
+    def join(self, partitions: tuple[int, ...]) -> None:
+        """Take part with these partitions, in a new process if there is none."""
+        world = self._world
+        self.partitions, self._generation = partitions, world.bus.generation
+        self._do(lambda: self._assign(self._handler or self._start()))
+
+    def _start(self) -> ChunkHandler:
+        world = self._world
+        office = DeadLetterOffice(
+            world.bus,  # type: ignore[arg-type]  # it sends like a Publisher
+            SETTINGS.dead_letters_topic,
+            world.metrics,
+            patience_seconds=1.0,
+            stopping=lambda: False,
+        )
+        applier = self._applier(
+            FaultyStore(world.store, self._fault),
+            SurveyDict(SURVEY),
+            office,
+            partitions=PARTITIONS,
+            clock=world.clock,
+            sleep=world.clock.sleep,
+            cache_bytes=1 << 16,
+        )
+        applier._shards = SURVEY.shards  # idle shards would only take time here
+        self._handler = ChunkHandler(SETTINGS, applier, world.metrics, Latencies())
+        self.verify = applier.verify
+        return self._handler
+
+    def _assign(self, handler: ChunkHandler) -> None:
+        committed = {partition: self._world.bus.committed.get(partition) for partition in self.partitions}
+        self.positions = handler.start_at(committed)
+
+    def _fault(self, method: str, when: str) -> bool:
+        if self.dies_at == (method, when):
+            self.dies_at = None
+            raise Crash
+        return self._world.store_fails(method, when)
+
+    def work(self, records: int, *, acknowledge: bool = True) -> None:
+        """Read up to so many records of each partition, count them, and commit, as the agent of the app does."""
+        bus = self._world.bus
+        if not self.alive:
+            self.join(self.partitions)
+        if not self.alive or bus.away:
+            return
+        chunks = [
+            Chunk(TOPIC, partition, start, end, bus.log[partition][start:end])
+            for partition, start in self.positions.items()
+            if (end := min(start + records, len(bus.log[partition]))) > start
+        ]
+        handler = self._handler
+        if chunks and handler is not None and self._do(lambda: handler.handle(chunks)):
+            if not acknowledge:
+                self.die()
+                return
+            for chunk in chunks:
+                self.positions[chunk.partition] = chunk.next_offset
+                if self._generation == bus.generation and not bus.away:
+                    bus.committed[chunk.partition] = chunk.next_offset
+
+    def finds_the_store_behind(self) -> bool:
+        """Ask the store, as an idle worker does; it dies if the store went back in time."""
+        return self.alive and not self._do(self.verify)
+
+    def _do(self, action: Callable[[], Any]) -> bool:
+        try:
+            action()
+        except (LeaveError, Crash):
+            self.die()
+            return False
+        return True
+
+
+class World:
+    """All of it. Use as a context manager; `finish` heals everything and checks what must hold."""
+
+    def __init__(
+        self,
+        *,
+        store: Callable[[ManualClock], MemoryStore] = MemoryStore,
+        applier: type[Applier] = Applier,
+        device: type[Device] = Device,
+    ) -> None:
+        self.script: list[object] = []
+        self.clock = ManualClock(WEEK)
+        self.bus = Bus(self.clock)
+        self.store = store(self.clock)
+        self.fsynced = self.store.snapshot()
+        self.metrics: WorkerMetrics = worker_metrics()
+        self.store_away_until_ms = 0
+        self.answers_to_lose = 0
+        self.expected_dead: set[tuple[str, str, bytes]] = set()
+        self.recomputer = Recomputer(
+            FaultyStore(self.store, self.store_fails),
+            SurveyDict(SURVEY),
+            self.bus.send,
+            SETTINGS.estimates_topic,
+            clock=self.clock,
+            metrics=self.metrics,
+        )
+        self._folder = Path(tempfile.mkdtemp(prefix="thaw-simulation-", dir=_fast_folder()))
+        self._stack = ExitStack()
+        # What is random must be the same when hypothesis runs a script again.
+        self._stack.enter_context(patch("producers.device.secrets.SystemRandom", lambda: random.Random(7)))
+        logging.disable(logging.CRITICAL)
+        self._stack.callback(logging.disable, logging.NOTSET)
+        self._device_class = device
+        self.wires = [Wire(self.bus) for _ in range(DEVICES)]
+        self.devices: list[Device | None] = [None] * DEVICES
+        self._starts = 0
+        self.workers = [Worker(self, applier) for _ in range(WORKERS)]
+        self.rebalance((0, 1))
+
+    def close(self) -> None:
+        for device in self.devices:
+            if device is not None:
+                device.close()
+        self._stack.close()
+        shutil.rmtree(self._folder)
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def store_fails(self, method: str, when: str) -> bool:
+        if self.clock() < self.store_away_until_ms:
+            return True
+        if self.answers_to_lose and (method, when) == ("apply", "after"):
+            self.answers_to_lose -= 1
+            return True
+        return False
+
+    def rebalance(self, owners: tuple[int, ...], *, zombie: int | None = None) -> None:
+        """Give partition p to worker owners[p]; a zombie is not told, and its commits are refused from now on."""
+        self.bus.generation += 1
+        for number, worker in enumerate(self.workers):
+            if number != zombie:
+                worker.join(tuple(partition for partition, owner in enumerate(owners) if owner == number))
+
+    def device(self, number: int) -> Device:
+        """Return a device, started if it is not running."""
+        running = self.devices[number]
+        if running is None:
+            path = self._folder / f"device-{number}.sqlite"
+            running = self._device_class(path, [SURVEY], self.wires[number], clock=self.clock)
+            running._ledger.connection.execute("PRAGMA synchronous = OFF")  # nothing here outlives the machine
+            running._ledger.secret = bytes([number]) * 32
+            self._starts += 1
+            running._bits = SeededBits(self._starts, "device", number)  # type: ignore[assignment]  # to be repeatable
+            self.devices[number] = running
+        return running
+
+    def on_device(self, number: int, action: Callable[[Device], Any]) -> None:
+        """Do something on a device; if it dies on the way, it starts again with what its file holds."""
+        device = self.device(number)
+        try:
+            with suppress(ValueFixedError):
+                action(device)
+        except Crash:
+            self.kill_device(number)
+
+    def kill_device(self, number: int) -> None:
+        device, self.devices[number] = self.devices[number], None
+        if device is not None:
+            device.close()
+
+    def tick_devices(self) -> None:
+        for number in range(DEVICES):
+            if self.devices[number] is not None or (self._folder / f"device-{number}.sqlite").exists():
+                self.on_device(number, lambda device: device.tick())
+
+    def estimate(self) -> None:
+        """Let a worker tick; what is left undone stays marked."""
+        with suppress(StoreUnavailableError, PublishError):
+            self.recomputer.tick()
+
+    def finish(self) -> None:
+        """Bring everything back, let it run until nothing is left to do, then compare."""
+        self.bus.away_until_ms = self.store_away_until_ms = self.answers_to_lose = 0
+        for wire in self.wires:
+            wire.held, wire.crash = False, ""
+        for worker in self.workers:
+            worker.dies_at = None
+        # Longer than a device waits between two attempts, and than the lock of a dead worker lives.
+        self.clock.advance(61_000)
+        self.tick_devices()
+        self.rebalance((0, 1))
+        ends = dict(enumerate(map(len, self.bus.log)))
+        for worker in self.workers:
+            while worker.finds_the_store_behind() or any(ends[p] != at for p, at in worker.positions.items()):
+                worker.work(1_000)
+        self.estimate()
+        self.check()
+
+    def check(self) -> None:
+        """Compare with the oracle; the messages say what differs."""
+        log = [
+            (record.timestamp, window_ms, report)
+            for records in self.bus.log
+            for record in records
+            for window_ms, report in record.genuine
+        ]
+        expected, shape = oracle(SURVEY, log), Shape.of(SURVEY)
+        for window_ms in {window_ms for _, window_ms, _ in log}:
+            empty = Tally.empty(*shape_of(shape))
+            wanted = expected.get(window_ms, empty)
+            keys = [Key(SURVEY.id, window_ms, shard) for shard in range(SURVEY.shards)]
+            found = self.store.tally(SURVEY.id, window_ms, SURVEY.shards, shape)
+            assert found == wanted, f"window {window_ms}: {difference(wanted, found)}"
+            in_logs = sum((kept.table.tally() for kept in self.store.load(keys, shape).values()), empty)
+            assert in_logs == wanted, f"logs of window {window_ms}: {difference(wanted, in_logs)}"
+            if wanted.total_users:
+                payload = self.store.estimate(SURVEY.id, window_ms)
+                assert payload is not None, f"window {window_ms} has no estimate"
+                assert decode_estimate(payload).users == wanted.total_users
+        assert not self.store.dirty(), "windows were left without a fresh estimate"
+        self._check_dead_letters()
+        self._check_devices(log)
+
+    def _check_dead_letters(self) -> None:
+        found = set()
+        for message in self.bus.published:
+            if message.topic == SETTINGS.dead_letters_topic:
+                headers = dict(message.headers)
+                found.add((headers[OFFSET_HEADER].decode(), headers[REASON_HEADER].decode(), message.value))
+        assert found == self.expected_dead, f"dead letters: expected {self.expected_dead}; got {found}"
+
+    def _check_devices(self, log: Sequence[tuple[int, int, Report]]) -> None:
+        told: dict[tuple[int, bytes, int], set[bytes]] = {}
+        for _, window_ms, report in log:
+            told.setdefault((window_ms, report.token, report.rung), set()).add(report.answer)
+        for number in range(DEVICES):
+            if not (self._folder / f"device-{number}.sqlite").exists():
+                continue
+            device = self.device(number)
+            assert len(device._outbox) == 0, f"device {number} still has reports to send"
+            charged = 0
+            for (window_ms,) in device._ledger.connection.execute("SELECT window_ms FROM chains").fetchall():
+                chain = device._ledger.chain(SURVEY.id, window_ms)
+                assert chain is not None
+                token = device._token(SURVEY, window_ms, 0)
+                sent = {rung for window, name, rung in told if (window, name) == (window_ms, token)}
+                assert chain.released == tuple(sorted(sent)), f"device {number}, window {window_ms}: {sent}"
+                for rung in sent:
+                    assert len(told[window_ms, token, rung]) == 1, f"device {number} drew rung {rung} twice"
+                assert chain.charged_units == cost_units(chain.epsilons[chain.highest]), f"device {number} paid wrongly"
+                charged += chain.charged_units
+            assert device.odometer.spent_units == charged, f"device {number} paid twice"
+
+
+def shape_of(shape: Shape) -> tuple[int, int, int]:
+    """Return the dimensions of a tally."""
+    return shape.rungs, shape.groups, shape.size
+
+
+def difference(wanted: Tally, found: Tally) -> str:
+    """Say what differs, cell by cell, as (rung, group, cell): expected -> found."""
+    cells = [tuple(map(int, cell)) for cell in zip(*(wanted.counts != found.counts).nonzero(), strict=True)]
+    told = ", ".join(f"{cell}: {wanted.counts[cell]} -> {found.counts[cell]}" for cell in cells[:8])
+    return f"{wanted.total_users} users expected, {found.total_users} found; {told or 'users per rung differ'}"
+
+
+def _fast_folder() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
