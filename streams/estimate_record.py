@@ -6,6 +6,7 @@ New fields come last and have defaults; names and meanings never change. A numbe
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -35,6 +36,26 @@ class ValueEstimate(msgspec.Struct, frozen=True, omit_defaults=False):
     always_valid_upper: float | None = None
 
 
+class AlertBound(msgspec.Struct, frozen=True):
+    """What an alert rule of the survey reads: a bound that holds at all looks at the window, except with `alpha`.
+
+    side `above`: a lower bound, and the rule fires when it exceeds the threshold; `below`: the mirror image.
+    """
+
+    value: str
+    side: str
+    threshold: float
+    alpha: float
+    bound: float | None
+
+    @property
+    def firing(self) -> bool:
+        """Tell whether the value is surely beyond the threshold."""
+        if self.bound is None:
+            return False
+        return self.bound > self.threshold if self.side == "above" else self.bound < self.threshold
+
+
 class EstimateRecord(msgspec.Struct, frozen=True):
     """All that is known about one window of one survey. Times are milliseconds since the epoch, UTC."""
 
@@ -55,6 +76,7 @@ class EstimateRecord(msgspec.Struct, frozen=True):
     homogeneity_p: float | None
     notes: list[str]
     values: list[ValueEstimate]
+    alerts: list[AlertBound] = []
 
     def encode(self) -> bytes:
         """Return JSON."""
@@ -89,6 +111,7 @@ def make_record(
     read_ms: int,
     computed_ms: int,
     always_valid: tuple[Floats, Floats] | None = None,
+    alerts: Sequence[AlertBound] = (),
 ) -> EstimateRecord:
     """Put an estimate and where it came from into one record."""
     columns = [
@@ -117,6 +140,7 @@ def make_record(
         homogeneity_p=estimates.homogeneity_p,
         notes=list(estimates.notes),
         values=[ValueEstimate(label, *numbers) for label, *numbers in zip(estimates.labels, *lists, strict=True)],
+        alerts=list(alerts),
     )
 
 

@@ -11,8 +11,11 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from producers.survey import Survey
+from streams.budget_spent import budget_spent, first_window_ms
 from streams.clock import Clock, system_clock
 from streams.estimate_record import EstimateRecord, RecordError, decode_estimate
+from streams.fold import REASONS
+from streams.health import canary_scores
 from streams.life import LifePoint, decode_point
 from streams.logs import StateLog
 from streams.metrics import Families
@@ -23,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 CLOSED_WINDOWS = 5
 """Closed windows that have series of their own; older ones are in the API. More: more series for the same survey."""
+
+SHARD_SERIES = 64
+"""Series per survey for reports by shard. More: more series; fewer: a flood of one shard drowns in the others."""
 
 _COUNTERS = ("applied", "duplicate", "stale", "conflict", "expired")
 _REJECTED = "rejected:"
@@ -43,6 +49,9 @@ class SurveyState:
     records: Mapping[str, EstimateRecord]
     """By age."""
     counters: Mapping[str, int]
+    shard_reports: Sequence[int] = ()
+    last_estimate_ms: int | None = None
+    budget_spent: float | None = None
 
 
 class Reader:
@@ -61,15 +70,24 @@ class Reader:
         found = []
         for survey in self._surveys.surveys(now_ms):
             starts = windows_by_age(survey, now_ms)
-            records = {age: self.record(survey.id, start_ms) for age, start_ms in starts.items()}
+            read = {age: self.record(survey.id, start_ms) for age, start_ms in starts.items()}
+            records = {age: record for age, record in read.items() if record is not None}
             found.append(
                 SurveyState(
                     survey,
-                    {age: record for age, record in records.items() if record is not None},
+                    records,
                     self._store.counters(survey.id),
+                    self._store.shard_reports(survey.id),
+                    self._last_estimate_ms(survey.id, records),
+                    budget_spent(survey, first_window_ms(self._store, survey.id), records, now_ms),
                 )
             )
         return found
+
+    def _last_estimate_ms(self, survey_id: str, records: Mapping[str, EstimateRecord]) -> int | None:
+        """Return when anything was estimated last, also if all windows are too old to have series."""
+        known = list(records.values()) or self.windows(survey_id, 1)
+        return max((record.computed_ms for record in known), default=None)
 
     def strangers(self) -> Mapping[str, int]:
         """Return the counters of what was rejected before its survey was known."""
@@ -141,6 +159,13 @@ class ThawCollector(Collector):
         for name in _COUNTERS:
             families.add(f"thaw_reports_{name}_total", state.counters.get(name, 0), survey.id)
         _add_rejected(families, survey.id, state.counters)
+        for shard, count in enumerate(folded(state.shard_reports)):
+            families.add("thaw_shard_reports_total", count, survey.id, str(shard))
+        families.add("thaw_last_estimate_timestamp_seconds", _seconds(state.last_estimate_ms), survey.id)
+        families.add("thaw_budget_spent_ratio", state.budget_spent, survey.id)
+        for rule in survey.alerts:
+            families.add("thaw_alert_threshold_ratio", rule.threshold, survey.id, rule.value, rule.side)
+            families.add("thaw_alert_false_alarm_ratio", rule.alpha, survey.id, rule.value, rule.side)
         shown = chosen_values(survey.mechanism.labels, state.records.values(), self._value_limit)
         families.add("thaw_frequency_values_left_out", len(survey.mechanism.labels) - len(shown), survey.id)
         for age, record in state.records.items():
@@ -149,6 +174,11 @@ class ThawCollector(Collector):
             families.add("thaw_homogeneity_p_ratio", record.homogeneity_p, survey.id, age)
             for rung, users in enumerate(record.users_per_rung):
                 families.add("thaw_users", users, survey.id, age, str(rung))
+            for alert in record.alerts:
+                families.add("thaw_alert_bound_ratio", alert.bound, survey.id, alert.value, alert.side, age)
+            for z, value in canary_scores(survey, record):
+                if value in shown:
+                    families.add("thaw_canary_z_score", z, survey.id, value, age)
             for row in record.values:
                 if row.value in shown:
                     place = (survey.id, row.value, age)
@@ -161,9 +191,23 @@ class ThawCollector(Collector):
 
 
 def _add_rejected(families: Families, survey_id: str, counters: Mapping[str, int]) -> None:
-    for name, count in counters.items():
-        if name.startswith(_REJECTED):
-            families.add("thaw_reports_rejected_total", count, survey_id, name.removeprefix(_REJECTED))
+    # All reasons from the start: Prometheus does not see a counter rise that was not there before.
+    rejected = dict.fromkeys(REASONS[1:], 0)
+    rejected |= {name.removeprefix(_REJECTED): count for name, count in counters.items() if name.startswith(_REJECTED)}
+    for reason, count in rejected.items():
+        families.add("thaw_reports_rejected_total", count, survey_id, reason)
+
+
+def folded(counts: Sequence[int]) -> list[int]:
+    """Add the counts of shards whose numbers are equal modulo SHARD_SERIES."""
+    sums = [0] * min(len(counts), SHARD_SERIES)
+    for shard, count in enumerate(counts):
+        sums[shard % SHARD_SERIES] += count
+    return sums
+
+
+def _seconds(time_ms: int | None) -> float | None:
+    return None if time_ms is None else time_ms / 1_000
 
 
 def chosen_values(labels: Sequence[str], records: Any, limit: int) -> frozenset[str]:

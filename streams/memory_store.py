@@ -48,6 +48,8 @@ class _State:
     logs: dict[Key, _Log] = field(default_factory=dict)
     offsets: dict[tuple[str, int, int], int] = field(default_factory=dict)
     totals: dict[str, Counter[str]] = field(default_factory=dict)
+    shard_totals: dict[str, list[int]] = field(default_factory=dict)
+    states: dict[tuple[str, str, int | None], tuple[bytes, int]] = field(default_factory=dict)
     counters: dict[tuple[str, int | None], tuple[Counter[str], int]] = field(default_factory=dict)
     dirty: dict[tuple[str, int], float] = field(default_factory=dict)
     locks: dict[tuple[str, int], tuple[bytes, int]] = field(default_factory=dict)
@@ -88,6 +90,7 @@ class MemoryStore:
         state.counters = {key: held for key, held in state.counters.items() if held[1] > now_ms}
         state.locks = {key: held for key, held in state.locks.items() if held[1] > now_ms}
         state.estimates = {key: held for key, held in state.estimates.items() if held[1] > now_ms}
+        state.states = {key: held for key, held in state.states.items() if held[1] > now_ms}
         state.lives = {key: lived for key, lived in state.lives.items() if lived[1] > now_ms}
 
     def load(self, keys: Sequence[Key], shape: Shape) -> dict[Key, Loaded]:
@@ -152,6 +155,8 @@ class MemoryStore:
             counted["applied"] = change.accepted
         log.counters.update(counted)
         self._state.totals.setdefault(change.key.survey_id, Counter()).update(counted)
+        by_shard = self._state.shard_totals.setdefault(change.key.survey_id, [0] * change.shape.shards)
+        by_shard[change.key.shard] += sum(counted.values())
         log.expires_ms = change.shape.expires_ms(change.key.window_ms)
         if log.chunks and log.expires_ms > self._clock():
             self._state.logs[change.key] = log
@@ -269,6 +274,27 @@ class MemoryStore:
         with self._mutex:
             self._forget_expired()
             return sorted(window_ms for name, window_ms in self._state.estimates if name == survey_id)
+
+    def shard_reports(self, survey_id: str) -> list[int]:
+        """Return the reports ever counted for each shard; empty if the survey was never seen."""
+        with self._mutex:
+            return list(self._state.shard_totals.get(survey_id, ()))
+
+    def state(self, survey_id: str, name: str, window_ms: int | None = None) -> bytes:
+        """Return a small state of a survey, or of one of its windows; empty if there is none."""
+        with self._mutex:
+            self._forget_expired()
+            return self._state.states.get((survey_id, name, window_ms), (b"", 0))[0]
+
+    def swap_state(
+        self, survey_id: str, name: str, window_ms: int | None, expected: bytes, new: bytes, expires_ms: int
+    ) -> bool:
+        """Replace a state if it still is `expected`; says whether it did."""
+        with self._mutex:
+            if self.state(survey_id, name, window_ms) != expected:
+                return False
+            self._state.states[survey_id, name, window_ms] = new, expires_ms
+            return True
 
     def durability_warnings(self) -> list[str]:
         """Say that nothing outlives the process."""

@@ -101,6 +101,50 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "exporter",
+        "thaw_last_estimate_timestamp_seconds",
+        "gauge",
+        ("survey",),
+        "When the newest estimate of a survey was computed, whatever its window; alerts on stale estimates read this.",
+    ),
+    Metric(
+        "exporter",
+        "thaw_alert_bound_ratio",
+        "gauge",
+        ("survey", "value", "side", "window"),
+        "What an alert rule of the survey reads: a lower bound for side above, an upper one for below. It holds at all "
+        "looks at a window together, except with the rule's false-alarm rate.",
+    ),
+    Metric(
+        "exporter",
+        "thaw_alert_threshold_ratio",
+        "gauge",
+        ("survey", "value", "side"),
+        "The threshold of an alert rule, as the survey file has it.",
+    ),
+    Metric(
+        "exporter",
+        "thaw_alert_false_alarm_ratio",
+        "gauge",
+        ("survey", "value", "side"),
+        "False alarms per window of an alert rule: the survey file's alpha divided by the number of its rules.",
+    ),
+    Metric(
+        "exporter",
+        "thaw_canary_z_score",
+        "gauge",
+        _VALUE,
+        "Distance of a canary's estimate from its known truth, in standard errors.",
+    ),
+    Metric(
+        "exporter",
+        "thaw_budget_spent_ratio",
+        "gauge",
+        ("survey",),
+        "Part of the lifetime budget that a device has spent on the survey if it answered in every window since the "
+        "first; devices that missed some have spent less.",
+    ),
+    Metric(
+        "exporter",
         "thaw_dirty_windows",
         "gauge",
         (),
@@ -147,6 +191,13 @@ METRICS: tuple[Metric, ...] = (
         "counter",
         ("survey", "reason"),
         f"Reports (or frames that cannot be read) sent to the dead-letter topic. {REPEATED}",
+    ),
+    Metric(
+        "exporter",
+        "thaw_shard_reports_total",
+        "counter",
+        ("survey", "shard"),
+        "Reports counted for a shard, copies and old rungs too; the label is the shard number modulo 64. Exact.",
     ),
     Metric(
         "worker",

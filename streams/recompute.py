@@ -23,6 +23,8 @@ from typing import Protocol, cast
 from estimators.estimates import Estimates, Floats, Method, Population
 from estimators.tally import Tally
 from producers.survey import Survey
+from streams.alert_bounds import alert_bounds
+from streams.budget_spent import FirstWindows
 from streams.clock import Clock, system_clock
 from streams.estimate_record import EstimateRecord, RecordError, decode_estimate, make_record
 from streams.latency import Latencies
@@ -96,6 +98,7 @@ class Recomputer:
         self._latencies = latencies or Latencies()
         self._redis = StateLog(logger, "Redis (for estimates)", clock=clock)
         self._failed: dict[tuple[str, int], str] = {}
+        self._first_windows = FirstWindows(store)
 
     def run(self, stop: threading.Event, tick_seconds: float) -> None:
         """Tick until `stop` is set."""
@@ -149,6 +152,8 @@ class Recomputer:
             tally = self._store.tally(survey.id, mark.window_ms, survey.shards, shape)
             try:
                 record = self._record(survey, mark.window_ms, tally, read_ms)
+            except StoreUnavailableError:
+                raise
             except Exception as error:
                 # One window that cannot be estimated must not keep the others from being; the mark stays.
                 self._store.unlock(*window, secret)
@@ -164,6 +169,7 @@ class Recomputer:
                 logger.info("%s, window %d: the lock ran out; another worker does it again", *window)
                 return
         self._settle(window, read_ms, self._clock())
+        self._first_windows.note(survey, mark.window_ms, self._clock())
         key = f"{survey.id}:{mark.window_ms}".encode()
         done.append(_Done(mark, secret, Outgoing(self._topic, payload, key, (("schema", b"thaw.estimate.v1"),))))
 
@@ -171,7 +177,14 @@ class Recomputer:
         estimates = estimate(survey, tally)
         bounds = always_valid(survey, tally, estimates)
         return make_record(
-            survey, window_ms, tally, estimates, read_ms=read_ms, computed_ms=self._clock(), always_valid=bounds
+            survey,
+            window_ms,
+            tally,
+            estimates,
+            read_ms=read_ms,
+            computed_ms=self._clock(),
+            always_valid=bounds,
+            alerts=alert_bounds(survey, window_ms, tally, estimates.method, self._store),
         )
 
     def _unlock(self, done: Sequence[_Done]) -> None:

@@ -53,6 +53,7 @@ _CLEAR_DIRTY = _Script("clear_dirty")
 _UNLOCK = _Script("unlock")
 _SAVE_ESTIMATE = _Script("save_estimate")
 _WINDOW_STARTS = _Script("window_starts")
+_SWAP_STATE = _Script("swap_state")
 
 _LOGS_AT_ONCE: Final = 64
 # Read in one round trip. More would only need more memory at a time.
@@ -306,6 +307,27 @@ class RedisStore:
     def window_starts(self, survey_id: str) -> list[int]:
         """Return the starts of the windows that have an estimate, oldest first."""
         return sorted(map(int, self._run([(_WINDOW_STARTS, (self._survey_key(survey_id, "windows"),), ())])[0]))
+
+    def shard_reports(self, survey_id: str) -> list[int]:
+        """Return the reports ever counted for each shard; empty if the survey was never seen."""
+        with _translated():
+            shards = int(self._client.get(self._survey_key(survey_id, "shards")) or 0)
+            with self._client.pipeline(transaction=False) as pipe:
+                for shard in range(shards):
+                    pipe.hmget(self._total_key(survey_id, shard), *EXACT_COUNTERS)
+                return [sum(int(amount or 0) for amount in amounts) for amounts in pipe.execute()]
+
+    def state(self, survey_id: str, name: str, window_ms: int | None = None) -> bytes:
+        """Return a small state of a survey, or of one of its windows; empty if there is none."""
+        with _translated():
+            return bytes(self._client.get(self._survey_key(survey_id, f"state:{name}", window_ms)) or b"")
+
+    def swap_state(
+        self, survey_id: str, name: str, window_ms: int | None, expected: bytes, new: bytes, expires_ms: int
+    ) -> bool:
+        """Replace a state if it still is `expected`; says whether it did."""
+        key = self._survey_key(survey_id, f"state:{name}", window_ms)
+        return bool(self._run([(_SWAP_STATE, (key,), (expected, new, expires_ms))])[0])
 
     def durability_warnings(self) -> list[str]:
         """Say in plain words which promises this Redis' settings cannot keep."""

@@ -248,6 +248,20 @@ class Store(Protocol):
         """
         ...
 
+    def shard_reports(self, survey_id: str) -> list[int]:
+        """Return the reports ever counted for each shard: applied, duplicate, stale and conflict; empty if unknown."""
+        ...
+
+    def state(self, survey_id: str, name: str, window_ms: int | None = None) -> bytes:
+        """Return a small state of a survey, or of one of its windows; empty if there is none."""
+        ...
+
+    def swap_state(
+        self, survey_id: str, name: str, window_ms: int | None, expected: bytes, new: bytes, expires_ms: int
+    ) -> bool:
+        """Replace a state if it still is `expected` (empty: none); says whether it did."""
+        ...
+
     def durability_warnings(self) -> list[str]:
         """Say in plain words which promises this store's settings cannot keep."""
         ...

@@ -10,7 +10,19 @@ from streams.metrics import METRICS, TABLE, Families, documentation, quantile, w
 from tests.support.docs import generated_block
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
-UNITS = ("_ratio", "_seconds", "_total", "_records", "_variance", "_up", "_info", "_users", "_windows", "_left_out")
+UNITS = (
+    "_ratio",
+    "_seconds",
+    "_total",
+    "_records",
+    "_variance",
+    "_up",
+    "_info",
+    "_users",
+    "_windows",
+    "_left_out",
+    "_z_score",
+)
 
 
 def test_names_tell_unit_and_kind() -> None:
@@ -23,7 +35,7 @@ def test_names_tell_unit_and_kind() -> None:
 
 
 def test_no_label_can_name_a_person_or_grow_without_bound() -> None:
-    allowed = {"survey", "value", "window", "rung", "reason", "partition", "name", "mechanism"}
+    allowed = {"survey", "value", "window", "rung", "reason", "partition", "name", "mechanism", "side", "shard"}
     assert {label for metric in METRICS for label in metric.labels} <= allowed
 
 
