@@ -101,20 +101,36 @@ class Checked:
 
 @dataclass(frozen=True)
 class _Joined:
-    """All messages of a batch in one buffer, each starting at a multiple of 8."""
+    """All messages of a batch in one buffer, each starting at a multiple of 8, and what is known of each."""
 
+    values: Sequence[bytes]
     words: Words
     starts: Ints
     lengths: Ints
+    timestamps_ms: Ints
+    partitions: Ints
 
     @classmethod
-    def of(cls, values: list[bytes]) -> _Joined:
-        lengths = np.fromiter(map(len, values), dtype=np.int64, count=len(values))
+    def of(cls, batches: Sequence[PartitionBatch]) -> _Joined:
+        """Join the messages of batches with at least one record each."""
+        values: list[bytes] = []
+        timestamps_ms: list[int] = []
+        for batch in batches:
+            _, moments, some = zip(*batch.records, strict=True)
+            timestamps_ms += moments
+            values += some if None not in some else [value or b"" for value in some]
+        lengths = np.array([len(value) for value in values])
         padding = -lengths % 8
-        if padding.any():
-            values = [value + bytes(-len(value) % 8) for value in values]
         room = lengths + padding
-        return cls(np.frombuffer(b"".join(values), dtype=np.uint64), np.cumsum(room) - room, lengths)
+        padded = [value + bytes(-len(value) % 8) for value in values] if padding.any() else values
+        return cls(
+            values=values,
+            words=np.frombuffer(b"".join(padded), dtype=np.uint64),
+            starts=np.cumsum(room) - room,
+            lengths=lengths,
+            timestamps_ms=np.array(timestamps_ms),
+            partitions=np.repeat([batch.partition for batch in batches], [len(batch.records) for batch in batches]),
+        )
 
 
 def check(batches: Sequence[PartitionBatch], surveys: Surveys, partitions: int, now_ms: int) -> Checked:
@@ -128,19 +144,16 @@ def check(batches: Sequence[PartitionBatch], surveys: Surveys, partitions: int, 
             does it count as expired in spite of having come in time.
     """
     checked = Checked()
-    records = [(batch, record) for batch in batches for record in batch.records]
-    if not records:
+    batches = [batch for batch in batches if batch.records]
+    if not batches:
         return checked
-    values = [record.value or b"" for _, record in records]
-    joined = _Joined.of(values)
-    room = int(joined.lengths.sum()) // HEADER_BYTES + len(values)
+    joined = _Joined.of(batches)
+    room = int(joined.lengths.sum()) // HEADER_BYTES + len(joined.values)
     frames = np.zeros((room, kernels.FRAME_FIELDS), dtype=np.int64)
     digests = np.zeros(room, dtype=np.uint64)
     rows = kernels.scan_frames(joined.words, joined.starts, joined.lengths, frames, digests)
     frames, digests = frames[:rows], digests[:rows]
     codes = frames[:, kernels.FAULT].copy()
-    timestamps = np.fromiter((record.timestamp_ms for _, record in records), dtype=np.int64, count=len(records))
-    partition_of = np.fromiter((batch.partition for batch, _ in records), dtype=np.int64, count=len(records))
     ids = np.full(rows, UNKNOWN_SURVEY, dtype=object)
 
     for digest in np.unique(digests[codes == kernels.GOOD]):
@@ -152,13 +165,15 @@ def check(batches: Sequence[PartitionBatch], surveys: Surveys, partitions: int, 
         ids[chosen] = survey.id
         checked.shapes[survey.id] = Shape.of(survey)
         message = frames[chosen, kernels.MESSAGE]
-        codes[chosen] = _judge(survey, frames[chosen], timestamps[message], partition_of[message], partitions, now_ms)
+        codes[chosen] = _judge(
+            survey, frames[chosen], joined.timestamps_ms[message], joined.partitions[message], partitions, now_ms
+        )
         chosen = chosen[codes[chosen] == kernels.GOOD]
         if len(chosen):
             _take(checked, survey, joined.words, frames, chosen, codes)
 
     for row in np.flatnonzero(codes):
-        _refuse(checked, records, joined, frames[row], int(codes[row]), ids[row])
+        _refuse(checked, batches, joined, frames[row], int(codes[row]), ids[row])
     return checked
 
 
@@ -252,7 +267,7 @@ def _answers(packed: Words, shape: Shape) -> NDArray[Any]:
 
 def _refuse(
     checked: Checked,
-    records: Sequence[tuple[PartitionBatch, Record]],
+    batches: Sequence[PartitionBatch],
     joined: _Joined,
     frame: Ints,
     code: int,
@@ -269,10 +284,14 @@ def _refuse(
     believed = window_ms if code >= _CODE["rung"] else None
     checked.count(survey_id, believed, f"rejected:{reason}", reports)
     message = int(frame[kernels.MESSAGE])
-    batch, record = records[message]
     start = int(frame[kernels.START] - joined.starts[message])
-    original = (record.value or b"")[start : start + length]
-    checked.dead_letters.append(DeadLetter(batch.topic, batch.partition, record.offset, reason, original))
+    original = joined.values[message][start : start + length]
+    for batch in batches:
+        if message < len(batch.records):
+            offset = batch.records[message].offset
+            checked.dead_letters.append(DeadLetter(batch.topic, batch.partition, offset, reason, original))
+            return
+        message -= len(batch.records)
 
 
 @dataclass
@@ -322,6 +341,21 @@ def fold(key: Key, cached: Cached, reports: Words, shape: Shape) -> Change:
         tally_bytes=tally_bytes(shape),
         shape=shape,
         counters={name: number for name, number in counted.items() if number},
+    )
+
+
+def unchanged(key: Key, cached: Cached, shape: Shape) -> Change:
+    """Return a change that only asks whether the log is still the cached one."""
+    return Change(
+        key=key,
+        stamp=cached.stamp,
+        records=b"",
+        rewrite=False,
+        log_records=cached.log_records,
+        accepted=0,
+        patches=(),
+        tally_bytes=tally_bytes(shape),
+        shape=shape,
     )
 
 

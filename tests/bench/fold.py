@@ -1,0 +1,109 @@
+"""How fast messages become counts: check, fold and apply, with a store in memory or a real Redis, without Kafka.
+
+`python -m tests.bench.fold [REDIS_URL]` prints reports per second; `rates` returns them.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from producers import wire
+from streams.applier import Applier, DeadLetter, warm_up
+from streams.fold import PartitionBatch, Record
+from streams.memory_store import MemoryStore
+from streams.redis_store import RedisStore
+from streams.store import Store
+from tests.support.reports import NOW_MS, TOPIC, WINDOW, AnyAnswer, SurveyDict, survey_of
+
+SURVEY = survey_of(AnyAnswer("index", 100, rungs=5), name="bench", shards=64)
+PARTITIONS = 8
+MESSAGES_PER_BATCH_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Reports per second, the first time the users are seen and when they climb a rung."""
+
+    reports_per_message: int
+    new_users_per_second: float
+    climbing_per_second: float
+
+
+def messages(users: int, per_message: int, rung: int, seed: int = 1) -> dict[int, list[bytes]]:
+    """Return messages of one frame each, by partition; the same users for every rung."""
+    rng = np.random.default_rng(seed)
+    tokens = rng.integers(0, 256, size=(users, 16), dtype=np.uint8)
+    answers = np.random.default_rng([seed, rung]).integers(0, 100, size=(users, 1), dtype=np.uint8)
+    shards = wire.shards_of(tokens, SURVEY.shards)
+    found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
+    for shard in range(SURVEY.shards):
+        mine = np.flatnonzero(shards == shard)
+        for start in range(0, len(mine), per_message):
+            some = mine[start : start + per_message]
+            columns = wire.Reports(tokens[some], answers[some], np.full(len(some), rung, np.uint8), None)
+            frame = wire.encode(SURVEY.digest, WINDOW, NOW_MS, shard, columns, SURVEY.layout)
+            found[shard % PARTITIONS].append(frame)
+    # Frames of one shard do not come one after the other from a fleet.
+    for partition in found.values():
+        rng.shuffle(partition)
+    return found
+
+
+def batches(found: dict[int, list[bytes]], start: int) -> list[list[PartitionBatch]]:
+    """Cut messages into what one fetch brings: about a MiB of each partition."""
+    rounds: list[list[PartitionBatch]] = []
+    for partition, values in found.items():
+        size = max(1, MESSAGES_PER_BATCH_BYTES // len(values[0]))
+        for number, first in enumerate(range(0, len(values), size)):
+            records = [Record(start + first + i, NOW_MS, value) for i, value in enumerate(values[first : first + size])]
+            if number == len(rounds):
+                rounds.append([])
+            rounds[number].append(PartitionBatch(TOPIC, partition, records, start + first + len(records)))
+    return rounds
+
+
+def _refuse(letters: Sequence[DeadLetter]) -> None:
+    raise AssertionError(letters[0].reason)
+
+
+def rates(make_store: Callable[[], Store], per_message: int, *, users: int = 500_000) -> Rates:
+    """Measure one worker on a fresh store."""
+    warm_up()
+    applier = Applier(make_store(), SurveyDict(SURVEY), _refuse, partitions=PARTITIONS, clock=lambda: NOW_MS)
+    applier.assigned(TOPIC, dict.fromkeys(range(PARTITIONS), 0))
+    speeds = []
+    for rung in (0, 1, 2):
+        work = batches(messages(users, per_message, rung), start=rung * users)
+        begin = time.perf_counter()
+        applied = sum(applier.process(batch).applied for batch in work)
+        speeds.append(users / (time.perf_counter() - begin))
+        if applied != users:
+            raise AssertionError(f"expected {users} reports to be applied; got {applied}")
+    return Rates(per_message, speeds[0], max(speeds[1:]))
+
+
+def main(arguments: list[str]) -> None:
+    """Print the rates for messages of several sizes."""
+    for per_message in (1, 100, 1_000):
+        users = 500_000 if per_message > 1 else 100_000
+
+        def make() -> Store:
+            if arguments:
+                return RedisStore.connect(arguments[0], prefix=f"bench{secrets.token_hex(4)}:")
+            return MemoryStore(lambda: NOW_MS)
+
+        measured = rates(make, per_message, users=users)
+        print(
+            f"{per_message:>6} reports a message: {measured.new_users_per_second / 1e6:5.2f} M/s new, "
+            f"{measured.climbing_per_second / 1e6:5.2f} M/s climbing"
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
