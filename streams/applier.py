@@ -11,14 +11,14 @@ import logging
 import random
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from producers.survey import Survey
 from streams.clock import Clock, system_clock
-from streams.fold import Cached, Checked, DeadLetter, PartitionBatch, Record, check, fold, warm_up
+from streams.fold import Cached, Checked, DeadLetter, PartitionBatch, Record, check, fold, unchanged, warm_up
 from streams.kernels import Ints
 from streams.store import KEEP_MS, Key, Outcome, ShardBatch, Store, StoreUnavailableError
 
@@ -218,29 +218,36 @@ class Applier:
         }
         for key in checked.reports:
             pending[key.shard].append(key)
+        taken: set[Key] = set()
         while pending:
-            pending = self._patiently(partial(self._attempt, topic, pending, next_offsets, checked, counted))
+            pending = self._patiently(partial(self._attempt, topic, pending, taken, next_offsets, checked, counted))
 
     def _attempt(
         self,
         topic: str,
         pending: Mapping[int, list[Key]],
+        taken: set[Key],
         next_offsets: Mapping[int, int],
         checked: Checked,
         counted: Counter[str],
     ) -> dict[int, list[Key]]:
-        """Make one round trip; return the shards, and their logs, that somebody else has changed meanwhile."""
+        """Make one round trip; return the shards, with all their logs, in which somebody else has changed a log.
+
+        `taken` are logs of such shards whose changes the store has taken. Their stamps are checked again in the step
+        that raises the offset: until then a store that goes back in time loses them without a trace.
+        """
         keys = [key for shard_keys in pending.values() for key in shard_keys]
         try:
             self._load([key for key in keys if key not in self._cache], checked)
             shard_batches = [
-                self._shard_batch(topic, shard, shard_keys, next_offsets, checked)
+                self._shard_batch(topic, shard, shard_keys, taken, next_offsets, checked)
                 for shard, shard_keys in pending.items()
             ]
             outcomes = self._store.apply(shard_batches)
         except BaseException:
             # The tables are ahead of the store, or nobody knows.
             self._forget(keys)
+            taken.difference_update(keys)
             raise
         left: dict[int, list[Key]] = {}
         for batch, outcome in zip(shard_batches, outcomes, strict=True):
@@ -255,7 +262,9 @@ class Applier:
             self._forget(outcome.conflicts)
             if outcome.conflicts:
                 logger.debug("%s[%d]: %d logs had another writer", topic, batch.partition, len(outcome.conflicts))
-                left[batch.shard] = [key for key in pending[batch.shard] if key in outcome.conflicts]
+                left[batch.shard] = pending[batch.shard]
+                taken.update(outcome.stamps)
+                taken -= outcome.conflicts
             elif place in self._last or batch.next_offset:
                 self._last[place] = max(self._last.get(place, 0), batch.next_offset)
         return left
@@ -276,14 +285,23 @@ class Applier:
                     self._cache[key] = Cached.of(loaded)
 
     def _shard_batch(
-        self, topic: str, shard: int, keys: Sequence[Key], next_offsets: Mapping[int, int], checked: Checked
+        self,
+        topic: str,
+        shard: int,
+        keys: Sequence[Key],
+        taken: Container[Key],
+        next_offsets: Mapping[int, int],
+        checked: Checked,
     ) -> ShardBatch:
         partition = shard % self._partitions
         owned = (topic, partition) in self._assigned
         changes = []
         for key in keys:
             self._cache.move_to_end(key)
-            changes.append(fold(key, self._cache[key], checked.reports[key], checked.shapes[key.survey_id]))
+            cached, shape = self._cache[key], checked.shapes[key.survey_id]
+            changes.append(
+                unchanged(key, cached, shape) if key in taken else fold(key, cached, checked.reports[key], shape)
+            )
         return ShardBatch(
             topic=topic,
             partition=partition,

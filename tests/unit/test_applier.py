@@ -380,3 +380,59 @@ def test_a_worker_at_rest_waits_for_the_store_and_says_when_it_is_back(caplog: p
     with caplog.at_level(logging.WARNING):
         bench.applier.verify()
     assert [line.split(";")[0] for line in caplog.messages] == ["waiting for the store", "the store answers again"]
+
+
+def test_what_was_applied_beside_a_conflict_is_checked_again_before_the_offset_moves() -> None:
+    """The store loses the half of a shard's step that it had taken, between that and the other half.
+
+    The offset does not betray it: it had not been raised yet.
+    """
+    early, late = WINDOW - 60_000, WINDOW
+    first, second, other = report(user=1), report(user=2), report(user=3)
+    bench = Bench()
+    saved = []
+
+    def interfere(method: str, when: str) -> bool:
+        if method == "apply" and bench.trace.count("apply") == 1:
+            if when == "before":
+                Bench(bench.store).process(batch_of(frame_of(CATEGORICAL, [other], window_ms=late)))
+                saved.append(bench.store.snapshot())
+            else:
+                assert bench.store.tally(CATEGORICAL.id, early, 4, SHAPE).total_users == 1
+                bench.store.restore(saved[0])
+        return False
+
+    bench.faults = interfere
+    frames = [frame_of(CATEGORICAL, [first], window_ms=early), frame_of(CATEGORICAL, [second], window_ms=late)]
+    bench.trace.clear()
+    applied = bench.process(batch_of(*frames, start=10))
+    assert bench.store.tally(CATEGORICAL.id, early, 4, SHAPE) == oracle(CATEGORICAL, [first])
+    assert bench.store.tally(CATEGORICAL.id, late, 4, SHAPE) == oracle(CATEGORICAL, [second, other])
+    assert applied.duplicate == 0
+    assert bench.store.offsets(TOPIC, 0, [0, 2]) == {0: 12, 2: 1}
+    with pytest.raises(LeaveError, match="for shard 2"):
+        bench.applier.verify()
+
+
+def test_a_connection_lost_after_a_conflict_makes_the_whole_shard_start_again() -> None:
+    early, late = WINDOW - 60_000, WINDOW
+    first, second, other = report(user=1), report(user=2), report(user=3)
+    bench = Bench()
+    saved = []
+
+    def interfere(method: str, when: str) -> bool:
+        applies = bench.trace.count("apply")
+        if method == "apply" and when == "before" and applies == 1:
+            Bench(bench.store).process(batch_of(frame_of(CATEGORICAL, [other], window_ms=late)))
+            saved.append(bench.store.snapshot())
+        if method == "apply" and when == "before" and applies == 2:
+            bench.store.restore(saved[0])
+            return True
+        return False
+
+    bench.faults = interfere
+    frames = [frame_of(CATEGORICAL, [first], window_ms=early), frame_of(CATEGORICAL, [second], window_ms=late)]
+    bench.trace.clear()
+    bench.process(batch_of(*frames, start=10))
+    assert bench.store.tally(CATEGORICAL.id, early, 4, SHAPE) == oracle(CATEGORICAL, [first])
+    assert bench.store.tally(CATEGORICAL.id, late, 4, SHAPE) == oracle(CATEGORICAL, [second, other])

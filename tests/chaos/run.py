@@ -1,0 +1,172 @@
+"""One chaos run: load, kills at random moments, and the comparison at the end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from streams.local import Supervisor
+from streams.store import StoreError
+from tests.chaos import ledgers, oracle
+from tests.chaos.faults import KINDS, WEIGHTS
+from tests.chaos.system import GOOD_ENDINGS, System
+
+logger = logging.getLogger(__name__)
+
+BURST = 0.25
+"""Chance that the next fault does not wait for recovery from the one before."""
+GUEST = 0.3
+"""Chance that a third worker joins, or leaves, before a fault."""
+DRAIN_SECONDS = 120.0
+
+
+@dataclass
+class Outcome:
+    """What a run amounted to."""
+
+    kills: int
+    wanted: int
+    recoveries: dict[str, list[float]]
+    """Seconds from a fault until everything runs and the store has what the broker has; bursts by all their kinds."""
+    verdict: oracle.Verdict
+    ledgers: ledgers.LedgerAudit
+    endings: dict[str, dict[int, int]]
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        """Tell whether every promise was kept and every kill happened."""
+        verdict = self.verdict
+        broken = verdict.lost or verdict.double or verdict.unequal or verdict.stale or self.ledgers.faults
+        return not broken and not self.faults and self.kills == self.wanted and verdict.reports > 0
+
+    def lines(self) -> Iterator[str]:
+        """Say it; the last line is for scripts."""
+        yield f"{'fault':<24} {'times':>5} {'median':>8} {'longest':>8}"
+        for kind, seconds in sorted(self.recoveries.items()):
+            yield f"{kind:<24} {len(seconds):>5} {statistics.median(seconds):>6.1f} s {max(seconds):>6.1f} s"
+        for name, counts in self.endings.items():
+            ended = ", ".join(f"{count} times with {status}" for status, count in sorted(counts.items()))
+            yield f"{name} ended {ended or 'never'}"
+        audit, verdict = self.ledgers, self.verdict
+        yield f"{audit.devices} ledgers, {audit.chains} chains, {audit.rungs} rungs released, each drawn once"[
+            : None if not audit.faults else -len(", each drawn once")
+        ]
+        yield f"{verdict.windows} windows, {verdict.tokens} tokens, {len(verdict.unequal)} tallies unlike the oracle's"
+        for what, found in (
+            ("unequal tally", verdict.unequal),
+            ("stale estimate", verdict.stale),
+            ("ledger", audit.faults),
+            ("process", self.faults),
+        ):
+            yield from (f"{what}: {text}" for text in found[:10])
+        every = [second for seconds in self.recoveries.values() for second in seconds]
+        yield (
+            f"kills {self.kills}, reports {verdict.reports}, lost {verdict.lost}, double {verdict.double}, "
+            f"recovery {max(every, default=0.0):.1f} s"
+        )
+
+
+def plan(kills: int, kinds: Sequence[str], rng: random.Random) -> list[str]:
+    """Return what goes wrong, in order: every kind once as far as that goes, then at random by weight."""
+    order = list(kinds)
+    rng.shuffle(order)
+    weights = [WEIGHTS.get(kind, 1) for kind in kinds]
+    return [*order, *rng.choices(list(kinds), weights, k=max(kills - len(order), 0))][:kills]
+
+
+def run(kills: int, *, kinds: Sequence[str] = tuple(KINDS), seed: int, devices: int, agents: int) -> Outcome:
+    """Start everything, break it `kills` times, let it come to rest and compare."""
+    rng = random.Random(seed)
+    with Supervisor(stop_seconds=20.0) as supervisor, _ledger_folder() as folder:
+        system = System(supervisor, devices=devices, agents=agents, ledgers=folder, seed=seed)
+        system.wait(lambda: _answered(system), "the first reports to be counted")
+        recoveries: dict[str, list[float]] = {}
+        done = _break(system, plan(kills, kinds, rng), rng, recoveries)
+        faults = _come_to_rest(system)
+        messages = list(oracle.read_topic(system.settings))
+        windows, reports = oracle.fold(messages, system.surveys)
+        verdict = oracle.judge(system.store, system.surveys, windows, system.journal)
+        verdict.reports = reports
+        sent = ledgers.emitted(messages, system.agents_survey, system.surveys)
+        audit = ledgers.audit(folder, system.agents_survey, sent)
+        if audit.devices != agents:
+            faults.append(f"expected {agents} ledgers; found {audit.devices}")
+        everyone = [*system.workers, system.guest, system.fleet, system.devices]
+        for kept in everyone:
+            strange = set(kept.endings) - GOOD_ENDINGS
+            faults += [f"{kept.name} ended with status {status}" for status in sorted(strange)]
+        endings = {kept.name: dict(kept.endings) for kept in everyone}
+    return Outcome(done, kills, recoveries, verdict, audit, endings, faults)
+
+
+def _answered(system: System) -> bool:
+    try:
+        return all(system.store.counters(survey.id)["applied"] > 0 for survey in system.surveys)
+    except StoreError:
+        return False
+
+
+def _break(system: System, kinds: Sequence[str], rng: random.Random, recoveries: dict[str, list[float]]) -> int:
+    """Let everything on the list go wrong; return how much did."""
+    burst: list[str] = []
+    started, done = 0.0, 0
+    for number, kind in enumerate(kinds):
+        if rng.random() < GUEST:
+            system.invite()
+        if not burst:
+            system.spend(rng.uniform(0.2, 3.0))
+            started = time.monotonic()
+        logger.info("%d of %d: %s", number + 1, len(kinds), kind)
+        KINDS[kind](system, rng)
+        done += 1
+        burst.append(kind)
+        if number + 1 < len(kinds) and rng.random() < BURST:
+            system.spend(rng.uniform(0.0, 2.0))
+            continue
+        system.recover()
+        name = burst[0] if len(burst) == 1 else "several at once"
+        recoveries.setdefault(name, []).append(time.monotonic() - started)
+        logger.info("recovered from %s after %.1f s", ", ".join(burst), recoveries[name][-1])
+        burst = []
+    return done
+
+
+def _come_to_rest(system: System) -> list[str]:
+    """Let the senders finish, the workers catch up and every estimate be computed; return what went wrong."""
+    faults = []
+    for sender in (system.fleet, system.devices):
+        status = system.dismiss(sender, DRAIN_SECONDS)
+        if status != 0:
+            faults.append(f"{sender.name} was told to finish and ended with status {status}")
+    system.recover()
+
+    def estimated() -> bool:
+        try:
+            return not system.store.dirty()
+        except StoreError:
+            return False
+
+    logger.info("everything is stored")
+    system.wait(estimated, "every window to be estimated")
+    logger.info("everything is estimated; comparing with the oracle")
+    return faults
+
+
+@contextmanager
+def _ledger_folder() -> Iterator[Path]:
+    shared = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="thaw-chaos-", dir=shared if os.access(shared, os.W_OK) else None))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

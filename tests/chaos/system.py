@@ -1,0 +1,265 @@
+"""The whole path on this machine, with a supervisor that starts again whatever ends: what chaos is let loose on."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from producers.survey import Survey, load_survey
+from streams.applier import DEFAULT_SHARDS
+from streams.clock import system_clock
+from streams.connections import librdkafka_options, open_store
+from streams.local import ApacheKafka, Child, Redis, StopOrder, Supervisor, free_ports
+from streams.local_part import Program
+from streams.settings import Settings
+from streams.store import StoreError
+from streams.topics import Topics, wanted
+from tests.chaos import surveys
+
+logger = logging.getLogger(__name__)
+
+RECOVERY_SECONDS = 240.0
+"""A run that has not recovered by then is taken for stuck. Seconds are normal, tens of them on a busy machine."""
+_RESTART_SECONDS = 0.2
+_POLL_SECONDS = 0.05
+GOOD_ENDINGS = frozenset({0, 75, -9})
+"""How a worker may end: told to, `start me again`, killed by us."""
+
+
+class StuckError(RuntimeError):
+    """The system did not recover; the message says what is missing and carries the logs' ends."""
+
+
+@dataclass
+class Kept:
+    """A command that is started again whenever it ends, until it is told to stop."""
+
+    name: str
+    argv: Sequence[str]
+    order: StopOrder
+    env: dict[str, str] = field(default_factory=dict)
+    child: Child | None = None
+    paused: bool = False
+    endings: Counter[int] = field(default_factory=Counter)
+    start_after: float = 0.0
+
+
+class System:
+    """Broker, Redis, workers, a vectorised fleet and real device agents.
+
+    Args:
+        supervisor: owns all processes and the folder.
+        devices: of the vectorised fleet, in each of its surveys.
+        agents: real devices with a ledger each.
+        ledgers: where the ledgers go; in memory if the machine has such a folder, since a killed process loses nothing
+            that it has written, and a thousand ledgers would only wait for the disk.
+        seed: of the fleet.
+    """
+
+    def __init__(self, supervisor: Supervisor, *, devices: int, agents: int, ledgers: Path, seed: int) -> None:
+        self.supervisor, self.ledgers, self.agents = supervisor, ledgers, agents
+        folder = supervisor.folder / "surveys"
+        folder.mkdir()
+        files = {}
+        for name in ("FLEET", "BITS", "AGENTS"):
+            files[name] = folder / f"{name.lower()}.toml"
+            files[name].write_text(getattr(surveys, name))
+        self.agents_survey = load_survey(files["AGENTS"])
+        self.surveys: list[Survey] = [load_survey(files["FLEET"]), load_survey(files["BITS"]), self.agents_survey]
+        self.kafka = supervisor.add(ApacheKafka(folder=supervisor.folder / "kafka"))
+        self.redis = supervisor.add(Redis(folder=supervisor.folder / "redis"))
+        self.settings = Settings(kafka=self.kafka.address, redis=self.redis.url, surveys=str(folder), tick_ms=250)
+        Topics(self.settings).create(wanted(self.settings, self.surveys))
+        self.store = open_store(self.settings)
+        self._busy: set[Program] = set()
+        self._lock = threading.Lock()
+        self.journal = supervisor.folder / "journal"
+        thaw = [sys.executable, "-m", "streams.cli"]
+        env = {
+            "THAW_KAFKA": self.settings.kafka,
+            "THAW_REDIS": self.settings.redis,
+            "THAW_SURVEYS": self.settings.surveys,
+            "THAW_TICK_MS": str(self.settings.tick_ms),
+            "PYTHONUNBUFFERED": "1",
+        }
+        ports = free_ports(3)
+        self.workers = [
+            Kept(
+                f"worker-{number}",
+                [*thaw, "worker"],
+                StopOrder.WORKER,
+                env | {"THAW_INSTANCE": f"worker-{number}", "THAW_WORKER_PORT": str(port)},
+            )
+            for number, port in enumerate(ports[:2])
+        ]
+        self.guest = Kept(
+            "worker-guest",
+            [*thaw, "worker"],
+            StopOrder.WORKER,
+            env | {"THAW_INSTANCE": "guest", "THAW_WORKER_PORT": str(ports[2])},
+        )
+        fleet = ["fleet", str(files["FLEET"]), str(files["BITS"]), "--devices", str(devices), "--scenario", "city"]
+        fleet += ["--seed", str(seed), "--first-window-ms", str(system_clock()), "--journal", str(self.journal)]
+        self.fleet = Kept("fleet", [*thaw, *fleet, "--no-truth", "--json"], StopOrder.FLEET, env)
+        words = [str(ledgers), str(files["AGENTS"]), str(agents), self.kafka.address, self.settings.reports_topic]
+        self.devices = Kept(
+            "agents",
+            [sys.executable, "-m", "tests.chaos.agents", *words, str(self.settings.partitions)],
+            StopOrder.FLEET,
+            env,
+        )
+        self.kept = [*self.workers, self.fleet, self.devices]
+
+    # What runs, and what is started again.
+
+    def look_after(self) -> None:
+        """Start again what has ended."""
+        now = time.monotonic()
+        for kept in self.kept:
+            if kept.child is not None and not kept.child.alive():
+                self._note_end(kept)
+                kept.start_after = now + _RESTART_SECONDS
+            if kept.child is None and now >= kept.start_after:
+                kept.child = self.supervisor.run(kept.name, kept.argv, order=kept.order, env=kept.env)
+
+    def _note_end(self, kept: Kept) -> None:
+        assert kept.child is not None
+        status = kept.child.returncode
+        assert status is not None
+        kept.endings[status] += 1
+        logger.info("%s ended with status %d", kept.name, status)
+        if status not in GOOD_ENDINGS:
+            logger.warning("the end of its log:\n%s", kept.child.tail())
+        self.supervisor.forget(kept.child)
+        kept.child, kept.paused = None, False
+
+    def dismiss(self, kept: Kept, seconds: float) -> int:
+        """Tell a process to end as planned, wait for it, and return its status."""
+        self.kept = [other for other in self.kept if other is not kept]
+        if kept.child is None:
+            return 0
+        kept.child.terminate(seconds)
+        status = kept.child.returncode
+        self._note_end(kept)
+        assert status is not None
+        return status
+
+    def invite(self) -> None:
+        """Let a third worker join, or leave again if it is there."""
+        if self.guest in self.kept:
+            self.dismiss(self.guest, 30.0)
+        else:
+            self.kept.append(self.guest)
+
+    def bring_back(self, part: Program, *, after_seconds: float, before: Callable[[], object] = lambda: None) -> None:
+        """Start a killed part again in the background, after a while and after what `before` does to its data."""
+        with self._lock:
+            self._busy.add(part)
+
+        def restart() -> None:
+            try:
+                time.sleep(after_seconds)
+                before()
+                part.start()
+            except Exception:
+                logger.exception("%s did not start again", part.name)
+            finally:
+                with self._lock:
+                    self._busy.discard(part)
+
+        threading.Thread(target=restart, name=f"restart {part.name}", daemon=True).start()
+
+    def await_restarts(self) -> None:
+        """Return when no part is being started in the background."""
+        self.wait(self._parts_run, "the parts to be back", only_parts=True)
+
+    def _parts_run(self) -> bool:
+        with self._lock:
+            return not self._busy
+
+    # What the outside can see of it.
+
+    def end_offsets(self) -> dict[int, int]:
+        """Return the end of every partition of the reports topic."""
+        options = librdkafka_options(self.settings) | {"group.id": "chaos", "enable.auto.commit": False}
+        consumer = Consumer(options)
+        try:
+            topic = self.settings.reports_topic
+            return {
+                partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=5.0)[1]
+                for partition in range(self.settings.partitions)
+            }
+        finally:
+            consumer.close()
+
+    def stored(self, ends: dict[int, int]) -> bool:
+        """Tell whether everything below these offsets is in the store."""
+        shards = max(DEFAULT_SHARDS, *(survey.shards for survey in self.surveys))
+        for partition, end in ends.items():
+            numbers = range(partition, shards, self.settings.partitions)
+            if min(self.store.offsets(self.settings.reports_topic, partition, numbers).values()) < end:
+                return False
+        return True
+
+    def all_run(self) -> bool:
+        """Tell whether every part and process runs and none is paused."""
+        running = all(kept.child is not None and kept.child.alive() and not kept.paused for kept in self.kept)
+        return running and self._parts_run() and self.kafka.alive() and self.redis.alive()
+
+    def recover(self) -> None:
+        """Return when everything runs again and what the broker has at that moment is in the store.
+
+        Raises:
+            StuckError: it did not happen.
+        """
+        self.wait(self.all_run, "all processes to run")
+        ends: dict[int, int] = {}
+
+        def caught_up() -> bool:
+            try:
+                if not ends:
+                    ends.update(self.end_offsets())
+                return self.stored(ends)
+            except (KafkaException, StoreError):
+                return False
+
+        self.wait(caught_up, "the store to have what the broker has")
+
+    def wait(self, condition: Callable[[], bool], what: str, *, only_parts: bool = False) -> None:
+        """Poll while looking after everything.
+
+        Raises:
+            StuckError: the condition did not come true.
+        """
+        limit = time.monotonic() + RECOVERY_SECONDS
+        while True:
+            if not only_parts:
+                self.look_after()
+            if condition():
+                return
+            if time.monotonic() > limit:
+                raise StuckError(f"expected {what} within {RECOVERY_SECONDS:.0f} s;\n{self._logs()}")
+            time.sleep(_POLL_SECONDS)
+
+    def spend(self, seconds: float) -> None:
+        """Let it run for a while, looking after everything."""
+        limit = time.monotonic() + seconds
+        while time.monotonic() < limit:
+            self.look_after()
+            time.sleep(_POLL_SECONDS)
+
+    def _logs(self) -> str:
+        tails = []
+        for kept in self.kept:
+            tails.append(f"{kept.name} ({'runs' if kept.child is not None and kept.child.alive() else 'ended'}):")
+            if kept.child is not None:
+                tails.append(kept.child.tail())
+        return "\n".join(tails)
