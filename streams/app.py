@@ -52,6 +52,8 @@ logger = logging.getLogger(__name__)
 MAX_CHUNKS = 8
 GATHER_SECONDS = 0.1
 MAX_FETCH_BYTES = 4 << 20
+# Small records cost Python's time one by one: more of them at once would hold up rebalances and commits for seconds.
+MAX_FETCH_RECORDS = 20_000
 _BACKOFF_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 _PUBLISH_SECONDS = 10.0
 _STOP_SECONDS = 5.0
@@ -150,6 +152,7 @@ def build_app(settings: Settings, handler: ChunkHandler, metrics: WorkerMetrics)
         consumer_group_instance_id=settings.instance_id,
         consumer_auto_offset_reset="earliest",
         consumer_max_fetch_size=MAX_FETCH_BYTES,
+        broker_max_poll_records=MAX_FETCH_RECORDS,
         broker_session_timeout=10.0,
         broker_heartbeat_interval=2.0,
         broker_rebalance_timeout=15.0,
