@@ -108,8 +108,8 @@ def canary_score(survey: Survey, record: EstimateRecord) -> CanaryScore | None:
 
 
 def stale_after_ms(survey: Survey) -> int:
-    """Return how old the newest estimate of a survey may be: a window without a word, and the time to compute it."""
-    return max(STALE_LEAST_MS, survey.windows.size_ms + survey.windows.step_ms)
+    """Return how old the newest estimate of a survey may be: as its file says, or a window without a word and more."""
+    return survey.limits.stale_ms or max(STALE_LEAST_MS, survey.windows.size_ms + survey.windows.step_ms)
 
 
 def make_health(

@@ -1,0 +1,316 @@
+"""The page in a real Chromium, on a real pipeline: what people see, by the DOM and the API, never by pixels."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streams.local_process import Child
+from tests.browser.pipeline import Pipeline, chromium
+from tests.support.deadline import until
+from tests.support.parts import fresh_name
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.real
+
+SURVEYS = sorted((Path(__file__).parent / "surveys").glob("*.toml"))
+PATIENCE_MS = 60_000
+
+
+class Site:
+    """What runs for all tests of this module."""
+
+    def __init__(self, pipeline: Pipeline, browser: Browser, url: str, worker: Child) -> None:
+        self.pipeline, self.browser, self.url, self.worker = pipeline, browser, url, worker
+
+    def id_of(self, name: str) -> str:
+        return next(survey.id for survey in self.pipeline.surveys if survey.name == name)
+
+    def ask(self, path: str) -> Any:
+        return json.loads(urllib.request.urlopen(self.url + path, timeout=20).read())
+
+
+@pytest.fixture(scope="module")
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with chromium() as browser:
+        kafka: str = request.getfixturevalue("kafka")
+        redis_url: str = request.getfixturevalue("redis_server").url
+        pipeline = Pipeline(kafka, redis_url, fresh_name() + ".", tmp_path_factory.mktemp("page"), SURVEYS)
+        try:
+            worker = pipeline.worker()
+            _, url = pipeline.exporter()
+            pipeline.fleet("--devices", "4000", "--seed", "11", "--scenario", "drift")
+            pipeline.canary()
+            yield Site(pipeline, browser, url, worker)
+        finally:
+            pipeline.stop()
+
+
+class Watched:
+    """A page and everything about it that must not happen."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page, self._url = page, url
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        page.on("console", lambda message: self._hear(message.type, message.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.context.on("request", lambda asked: self.requests.append(asked.url))
+
+    def _hear(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            self.complaints.append(text)
+
+    def assert_quiet(self) -> None:
+        assert self.complaints == []
+        assert self.requests
+        assert [url for url in self.requests if not url.startswith(self._url + "/")] == []
+
+
+@pytest.fixture
+def watched(site: Site) -> Iterator[Watched]:
+    context = site.browser.new_context(viewport={"width": 1440, "height": 900}, locale="en-US", timezone_id="UTC")
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    try:
+        yield Watched(page, site.url)
+    finally:
+        context.close()
+
+
+def section(page: Page, survey_id: str) -> str:
+    return f'section[data-survey="{survey_id}"]'
+
+
+def wait_for_text(page: Page, selector: str, pattern: str) -> re.Match[str]:
+    """Wait until the text of an element matches, and return the match."""
+    found = until(
+        lambda: re.search(pattern, page.locator(selector).inner_text()),
+        PATIENCE_MS / 1_000,
+        f"{pattern!r} in {selector}",
+        poll_seconds=0.1,
+    )
+    assert found is not None
+    return found
+
+
+def test_the_page_shows_every_survey_with_charts_sentences_and_health(site: Site, watched: Watched) -> None:
+    page = watched.page
+    page.goto(site.url)
+    for name in ("browser", "canary", "hostile"):
+        here = section(page, site.id_of(name))
+        page.wait_for_selector(f"{here} .plot-windows canvas")
+        page.wait_for_selector(f"{here} .plot-users canvas")
+        page.wait_for_selector(f"{here} tbody tr[data-lower]")
+    here = section(page, site.id_of("browser"))
+    sentence = r"between [\d.]+ % and [\d.]+ % of devices, 95 % sure, [\d,]+ devices, epsilon up to (0\.5|1|2)(\.0)?\."
+    wait_for_text(page, f"{here} .figure-windows figcaption", sentence)
+    wait_for_text(
+        page, f"{here} .figure-users figcaption", r"[\d,]+ devices, [\d,]+ at epsilon 0\.5, [\d,]+ at epsilon 1"
+    )
+    wait_for_text(page, f"{here} .figure-values .sentence", r"^First is \w+: ")
+    assert page.locator("#live").get_attribute("data-state") == "live"
+    assert page.locator("#banner").is_hidden()
+    wait_for_text(page, '[data-tile="rate"] .tile-value', r"^\d")
+    wait_for_text(page, '[data-tile="lag"] .tile-note', "1 worker")
+    wait_for_text(page, '[data-tile="rejects"] .tile-note', "no dead letters")
+    wait_for_text(page, '[data-tile="canary"] .tile-value', r"^[+−]\d+\.\d σ$")
+    watched.assert_quiet()
+
+
+def test_values_are_sorted_by_lower_bound_and_the_truth_of_the_fleet_stands_beside(
+    site: Site, watched: Watched
+) -> None:
+    page = watched.page
+    page.goto(site.url)
+    here = section(page, site.id_of("browser"))
+    page.wait_for_selector(f"{here} tbody tr[data-lower]")
+    rows = page.eval_on_selector_all(
+        f"{here} table.values tbody tr", "rows => rows.map(r => [Number(r.dataset.lower), r.lastChild.textContent])"
+    )
+    lowers = [lower for lower, _ in rows]
+    assert len(lowers) == 6
+    assert lowers == sorted(lowers, reverse=True)
+    assert all(re.fullmatch(r"-?[\d.]+ %", truth) for _, truth in rows)
+    watched.assert_quiet()
+
+
+def test_the_band_narrows_as_rungs_open(site: Site, watched: Watched) -> None:
+    survey_id = site.id_of("browser")
+    page = watched.page
+    page.goto(site.url)
+    here = section(page, survey_id)
+    caption = f"{here} .figure-life figcaption"
+    words = r"from ±([\d.]+) points when it closed to ±([\d.]+) points now, with answers up to rung 3 of 3\."
+    closed, now = map(float, wait_for_text(page, caption, words).groups())
+    # Standard errors of one answer at epsilon 0.5 and 2 differ by a factor of 5.6 among six values; half is far away.
+    assert now < closed / 2
+    start_ms = page.get_attribute(f"{here} .figure-life", "data-window")
+    life = site.ask(f"/api/v1/surveys/{survey_id}/windows/{start_ms}/life")
+    first, last = life["points"][0], life["points"][-1]
+    assert last["upper"][0] - last["lower"][0] < (first["upper"][0] - first["lower"][0]) / 2
+    assert len(life["openings_ms"]) == 3
+    page.locator(f"{here} .figure-life summary").click()
+    page.wait_for_selector(f"{here} .figure-life .numbers tbody tr:nth-child(3)")
+    watched.assert_quiet()
+
+
+def test_new_windows_appear_without_loading_the_page_again(site: Site, watched: Watched) -> None:
+    page = watched.page
+    page.goto(site.url)
+    here = section(page, site.id_of("browser"))
+    page.wait_for_selector(f"{here} tbody tr[data-lower]")
+    canvas = page.query_selector(f"{here} .plot-windows canvas")
+    first = page.get_attribute(here, "data-current")
+    until(lambda: page.get_attribute(here, "data-current") != first, 60, "a newer window", poll_seconds=0.1)
+    assert canvas is not None
+    assert canvas.evaluate("node => node.isConnected"), "charts are fed, not made anew"
+    assert sum(url.endswith("/windows?limit=60") for url in watched.requests) == len(SURVEYS), "asked once, then heard"
+    watched.assert_quiet()
+
+
+def test_whatever_a_survey_says_stays_text(site: Site, watched: Watched) -> None:
+    page = watched.page
+    page.goto(site.url)
+    here = section(page, site.id_of("hostile"))
+    page.wait_for_selector(f"{here} tbody tr[data-lower]")
+    shown = page.locator(f"{here} .value-name").all_inner_texts()
+    assert {"<script>window.hacked = 3</script>", "<img src=x onerror=window.hacked=4>", "__proto__"} <= set(shown)
+    assert page.locator(f"{here} h2").inner_text().startswith("<script>window.hacked = 1</script><img")
+    page.locator(f"{here} .value-name", has_text="onload").click()
+    wait_for_text(page, f"{here} .figure-windows figcaption", re.escape('"><svg onload=window.hacked=5>, window of'))
+    assert page.evaluate("window.hacked") is None
+    assert page.locator(f"{here} img, {here} script").count() == 0
+    watched.assert_quiet()
+
+
+def test_the_keyboard_is_enough(site: Site, watched: Watched) -> None:
+    page = watched.page
+    page.goto(site.url)
+    here = section(page, site.id_of("browser"))
+    page.wait_for_selector(f"{here} .legend-item:nth-child(3)")
+    reached: list[str] = []
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.id || document.activeElement.className"))
+    assert {"skip", "brand", "theme", "legend-item", "value-name"} <= set(reached)
+    page.focus("#theme")
+    dark = page.get_attribute("#theme", "data-dark")
+    page.keyboard.press("Enter")
+    assert page.get_attribute("#theme", "data-dark") != dark
+    page.reload()
+    page.wait_for_selector(f"{here} .legend-item:nth-child(3)")
+    assert page.get_attribute("#theme", "data-dark") != dark, "the choice is kept"
+    page.focus(f"{here} .legend-item:nth-child(3)")
+    page.keyboard.press("Space")
+    page.wait_for_selector(f'{here} .legend-item:nth-child(3)[aria-pressed="true"]')
+    wait_for_text(page, f"{here} .figure-windows figcaption", "^Edge, window of")
+    page.focus(f'{here} button[aria-label="Older window"]')
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f'{here} .figure-life .small-button[aria-pressed="false"]')
+    watched.assert_quiet()
+
+
+@pytest.mark.parametrize(("width", "height"), [(360, 740), (820, 1180), (3840, 2160)])
+def test_it_fits_phones_tablets_and_walls(site: Site, watched: Watched, width: int, height: int) -> None:
+    page = watched.page
+    page.set_viewport_size({"width": width, "height": height})
+    page.goto(site.url)
+    page.wait_for_selector(f"{section(page, site.id_of('browser'))} .plot-life canvas")
+    overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert overflow <= 0
+    canvases = page.eval_on_selector_all(".plot canvas", "all => all.map(c => [c.clientWidth, c.clientHeight])")
+    assert all(wide > 200 and high > 100 for wide, high in canvases)
+    watched.assert_quiet()
+
+
+def test_sentences_say_what_bands_outside_the_possible_mean(site: Site, watched: Watched) -> None:
+    page = watched.page
+    page.goto(site.url)
+    window = {
+        "population": "fleet",
+        "alpha": 0.05,
+        "users": 41220,
+        "users_per_rung": [220, 41000, 0],
+        "epsilons": [0.5, 1.0, 2.0],
+    }
+    bands: list[list[float | None]] = [
+        [0.118, 0.131],
+        [-0.01, 0.02],
+        [0.97, 1.02],
+        [-0.4, -0.1],
+        [-3.0, 4.0],
+        [None, None],
+    ]
+    rows = [{"value": "x", "estimate": None, "lower": lower, "upper": upper} for lower, upper in bands]
+    script = """async ([window, rows]) => {
+        const { sentence } = await import("/static/format.js");
+        return rows.map((row) => sentence(window, row, "share")).concat(sentence(window, rows[0], "mean"));
+    }"""
+    end = ", 95 % sure, 41,220 devices, epsilon up to 1.0"
+    assert page.evaluate(script, [window, rows]) == [
+        f"between 11.80 % and 13.10 % of devices{end}",
+        f"at most 2.0 % of devices{end}",
+        f"at least 97.0 % of devices{end}",
+        f"next to none of devices{end}",
+        f"not known yet: anything from none to all{end}",
+        f"not known yet{end}",
+        f"between 0.1180 and 0.1310{end}",
+    ]
+
+
+def test_a_token_is_asked_for_and_enough(site: Site, watched: Watched) -> None:
+    _, url = site.pipeline.exporter(THAW_TOKEN="s3cret word")
+    page = watched.page
+    page.goto(url)
+    page.fill("#token", "wrong")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#login:not([hidden])")
+    page.fill("#token", "s3cret word")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f"{section(page, site.id_of('browser'))} tbody tr[data-lower]")
+    assert page.locator("#login").is_hidden()
+    page.evaluate("sessionStorage.clear()")
+    page.goto("about:blank")
+    page.goto(f"{url}/#token=s3cret%20word")
+    page.wait_for_selector(f"{section(page, site.id_of('browser'))} tbody tr[data-lower]")
+    assert page.evaluate("location.hash") == ""
+
+
+def test_the_page_says_when_the_exporter_is_gone_and_when_it_is_back(site: Site, watched: Watched) -> None:
+    exporter, url = site.pipeline.exporter()
+    page = watched.page
+    page.goto(url)
+    page.wait_for_selector('#live[data-state="live"]')
+    exporter.kill()
+    page.wait_for_selector('#live[data-state="offline"]')
+    wait_for_text(page, "#banner", r"^The exporter has not answered for [\d.]+ s\.")
+    site.pipeline.exporter(port=int(url.rsplit(":", 1)[1]))
+    page.wait_for_selector('#live[data-state="live"]')
+    page.wait_for_selector("#banner", state="hidden")
+
+
+def test_a_banner_says_that_no_worker_counts_until_one_does_again(site: Site, watched: Watched) -> None:
+    page = watched.page
+    page.goto(site.url)
+    page.wait_for_selector('#live[data-state="live"]')
+    assert page.locator("#banner").is_hidden()
+    site.worker.kill()
+    page.wait_for_selector("#banner:not([hidden])")
+    wait_for_text(
+        page, "#banner", r"^No worker has been heard of for \d+ s\. Estimates stand still; reports wait in Kafka"
+    )
+    assert page.get_attribute("#live", "data-state") == "stale"
+    assert page.get_attribute('[data-tile="lag"]', "data-state") == "bad"
+    site.worker = site.pipeline.worker()
+    page.wait_for_selector("#banner", state="hidden")
+    page.wait_for_selector('#live[data-state="live"]')
+    watched.assert_quiet()
