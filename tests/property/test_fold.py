@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from tests.support.reports import (
     SURVEYS,
     TOPIC,
     WINDOW,
+    WINDOW_MS,
     Report,
     SurveyDict,
     TwoPlanes,
@@ -35,6 +37,7 @@ from tests.support.reports import (
 )
 
 PARTITIONS = 2
+WINDOWS = (WINDOW - WINDOW_MS, WINDOW)
 
 
 @st.composite
@@ -86,7 +89,7 @@ class Op(NamedTuple):
 ops = st.lists(
     st.builds(
         Op,
-        st.sampled_from(["read", "read", "read", "crash", "save", "lose", "cut", "kill", "revoke"]),
+        st.sampled_from(["read", "read", "read", "crash", "save", "lose", "lose inside", "cut", "kill", "revoke"]),
         st.integers(0, 1),
         st.integers(1, 3),
     ),
@@ -115,8 +118,9 @@ class World:
         self.store = MemoryStore(self.clock)
         self.saved = self.store.snapshot()
         self.topic: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
-        for reports in batches:
-            for partition, message in messages_of(survey, reports, partitions=PARTITIONS).items():
+        for number, reports in enumerate(batches):
+            window_ms = WINDOWS[number % 2]
+            for partition, message in messages_of(survey, reports, partitions=PARTITIONS, window_ms=window_ms).items():
                 self.topic[partition].append(message)
         self.committed: dict[int, int | None] = dict.fromkeys(range(PARTITIONS))
         self.plan: list[tuple[str, str]] = []
@@ -136,12 +140,15 @@ class World:
         return applier, applier.assigned(TOPIC, self.committed)
 
     def lost(self, method: str, when: str) -> bool:
-        """Lose the connection just before or after the next `apply`, or die there."""
-        if method == "apply" and self.plan and self.plan[0][1] == when:
-            if self.plan.pop(0)[0] == "kill":
-                raise Killed
-            return True
-        return False
+        """Lose the connection just before or after the next `apply`, or die there, or let the store lose its memory."""
+        if method != "apply" or not self.plan or self.plan[0][1] != when:
+            return False
+        what = self.plan.pop(0)[0]
+        if what == "kill":
+            raise Killed
+        if what == "lose inside":
+            self.store.restore(self.saved)
+        return what == "cut"
 
     def read(self, worker: int, count: int) -> None:
         applier, positions = self.workers[worker]
@@ -168,7 +175,7 @@ class World:
                 self.saved = self.store.snapshot()
             case "lose":
                 self.store.restore(self.saved)
-            case "cut" | "kill":
+            case "cut" | "kill" | "lose inside":
                 self.plan.append((op.what, "before" if op.amount == 1 else "after"))
             case "revoke":
                 self.workers[1][0].revoked(TOPIC, [op.amount % PARTITIONS])
@@ -176,7 +183,7 @@ class World:
     def finish(self) -> None:
         """Let the owner read to the end; if it finds the store behind, it starts again where the store is."""
         ends = dict(enumerate(map(len, self.topic)))
-        while self.workers[0][1] != ends or self.went_back():
+        while self.plan or self.workers[0][1] != ends or self.went_back():
             self.read(0, max(ends.values()))
 
     def went_back(self) -> bool:
@@ -196,14 +203,17 @@ def test_crashes_zombies_and_lost_seconds_give_the_oracles_tally(
     reports = data.draw(report_lists(survey, least=12))
     sent = data.draw(st.permutations(reports + reports[::2]))
     size = data.draw(st.integers(1, 3))
-    world = World(survey, [sent[start : start + size] for start in range(0, len(sent), size)])
+    batches = [sent[start : start + size] for start in range(0, len(sent), size)]
+    world = World(survey, batches)
     for op in script:
         world.do(op)
     world.finish()
-    shape, expected = Shape.of(survey), oracle(survey, reports)
-    assert world.store.tally(survey.id, WINDOW, survey.shards, shape) == expected
-    logs = world.store.load([Key(survey.id, WINDOW, shard) for shard in range(survey.shards)], shape).values()
-    assert sum((log.table.tally() for log in logs), Tally.empty(*expected.shape)) == expected
+    shape = Shape.of(survey)
+    for number, window_ms in enumerate(WINDOWS):
+        expected = oracle(survey, itertools.chain(*batches[number::2]))
+        assert world.store.tally(survey.id, window_ms, survey.shards, shape) == expected
+        logs = world.store.load([Key(survey.id, window_ms, shard) for shard in range(survey.shards)], shape).values()
+        assert sum((log.table.tally() for log in logs), Tally.empty(*expected.shape)) == expected
 
 
 def scan(messages: Sequence[bytes]) -> list[tuple[object, ...]]:
