@@ -54,6 +54,9 @@ GATHER_SECONDS = 0.1
 MAX_FETCH_BYTES = 4 << 20
 # Small records cost Python's time one by one: more of them at once would hold up rebalances and commits for seconds.
 MAX_FETCH_RECORDS = 20_000
+# How often a worker asks whether Redis went back in time. A partition with traffic finds out by its next batch; one
+# that rests would be counted short for ever. Shorter: 64 small scripts that often; longer: counts are short for longer.
+VERIFY_SECONDS = 5.0
 _BACKOFF_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 _PUBLISH_SECONDS = 10.0
 _STOP_SECONDS = 5.0
@@ -125,6 +128,14 @@ class ChunkHandler:
             sent_ms, frames = np.unique(moments, return_counts=True)
             self._latencies.applied(window, zip(sent_ms.tolist(), frames.tolist(), strict=True), now_ms)
 
+    def verify(self) -> None:
+        """Make sure that the store still has what was counted, also in partitions that nothing comes from.
+
+        Raises:
+            LeaveError: it has not, or did not answer in time.
+        """
+        self._applier.verify()
+
 
 def _batch(chunk: Chunk) -> PartitionBatch:
     records = [Record(record.offset, record.timestamp, record.value) for record in chunk.records]
@@ -188,6 +199,14 @@ def build_app(settings: Settings, handler: ChunkHandler, metrics: WorkerMetrics)
             metrics.lag.labels(str(tp.partition)).set(lag)
 
     app.timer(1.0, name="lag")(watch_lag)
+
+    async def verify() -> None:
+        try:
+            handler.verify()
+        except LeaveError as error:
+            leave(error)
+
+    app.timer(VERIFY_SECONDS, name="verify")(verify)
     return app
 
 

@@ -73,6 +73,7 @@ class MemoryStore:
         self._state = _State()
         self._mutex = threading.RLock()
 
+        self._restarted = False
     def snapshot(self) -> Snapshot:
         """Return a copy of everything."""
         with self._mutex:
@@ -83,6 +84,7 @@ class MemoryStore:
         with self._mutex:
             self._state = copy.deepcopy(snapshot.state)
 
+            self._restarted = True
     def _forget_expired(self) -> None:
         now_ms = self._clock()
         state = self._state
@@ -227,6 +229,17 @@ class MemoryStore:
             self._forget_expired()
             if (survey_id, window_ms) in self._state.locks:
                 return None
+    def mark_after_restart(self) -> int:
+        """Mark every window with counts if the store went back in time since somebody did this; return how many."""
+        with self._mutex:
+            if not self._restarted:
+                return 0
+            self._forget_expired()
+            windows = {(key.survey_id, key.window_ms) for key in self._state.logs}
+            self.mark_dirty(windows)
+            self._restarted = False
+            return len(windows)
+
             secret = secrets.token_bytes(STAMP_BYTES)
             self._state.locks[survey_id, window_ms] = secret, self._clock() + ttl_ms
             return secret

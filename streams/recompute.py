@@ -1,6 +1,7 @@
 """From counts to estimates, at every tick and without a leader.
 
-For every window with a mark, by whichever worker wins its lock:
+After a restart of the store every window is marked: it may have lost marks. Then, for every window with a mark, by
+whichever worker wins its lock:
 
 1. read the mark, then the tallies of all shards;
 2. estimate;
@@ -122,6 +123,9 @@ class Recomputer:
         now_ms = self._clock()
         surveys = {survey.id: survey for survey in self._surveys.surveys(now_ms)}
         done: list[_Done] = []
+        marked = self._store.mark_after_restart()
+        if marked:
+            logger.info("Redis was started anew; %d windows are estimated again", marked)
         try:
             for mark in self._store.dirty():
                 if stop is not None and stop.is_set():

@@ -16,8 +16,8 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.retry import Retry
 
 from estimators.tally import Tally
+from streams import redis_checks
 from streams.life import LIFE_POINTS
-from streams.settings import Settings
 from streams.store import (
     KEEP_MS,
     NO_STAMP,
@@ -277,6 +277,19 @@ class RedisStore:
 
     def unlock(self, survey_id: str, window_ms: int, secret: bytes) -> None:
         """Give the lock back if it is still ours."""
+    def mark_after_restart(self) -> int:
+        """Mark every window with counts if the store was started anew since somebody did this; return how many."""
+        done_key = f"{self._base}{{dirty}}:run"
+        with _translated():
+            run = redis_checks.run_id(self._client)
+            if run is None or self._client.get(done_key) == run:
+                return 0
+            windows = redis_checks.counted_windows(self._client, self._base)
+        self.mark_dirty(windows)
+        with _translated():
+            self._client.set(done_key, run, px=KEEP_MS)
+        return len(windows)
+
         self._run([(_UNLOCK, (self._survey_key(survey_id, "lock", window_ms),), (secret,))])
 
     def save_estimate(
@@ -337,8 +350,8 @@ class RedisStore:
         except StoreUnavailableError as error:
             if not isinstance(error.__cause__, ResponseError):
                 raise
-            return [_UNREADABLE]
-        return list(_warnings({_text(name): _text(value) for name, value in found.items()}))
+            return [redis_checks.UNREADABLE]
+        return list(redis_checks.warnings({_text(name): _text(value) for name, value in found.items()}))
 
     def _run(self, calls: Sequence[_Call], *, remember_shards: Mapping[str, int] | None = None) -> list[Any]:
         """Run scripts in one round trip; what Redis has forgotten (it restarted) is sent again as text."""
@@ -355,17 +368,6 @@ class RedisStore:
                 if isinstance(reply, Exception):
                     raise reply
         return replies
-
-
-def open_store(settings: Settings) -> RedisStore:
-    """Return the store that the settings name."""
-    return RedisStore.connect(settings.redis, prefix=settings.prefix, ca_file=settings.redis_ca or None)
-
-
-_UNREADABLE: Final = (
-    "cannot read the configuration of Redis (CONFIG GET was refused): make sure that it runs with "
-    "maxmemory-policy noeviction, appendonly yes and appendfsync everysec"
-)
 
 
 @contextmanager
@@ -406,22 +408,3 @@ def _window_of(member: bytes) -> tuple[str, int]:
 
 def _text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value
-
-
-def _warnings(settings: Mapping[str, str]) -> Iterator[str]:
-    policy = settings.get("maxmemory-policy", "noeviction")
-    if policy != "noeviction":
-        yield (
-            f"Redis runs with maxmemory-policy {policy}: when memory is short it throws counts away without a word; "
-            "set maxmemory-policy noeviction"
-        )
-    if settings.get("appendonly", "yes") != "yes":
-        yield (
-            "Redis runs without an append-only file: a restart loses everything since its last snapshot, and workers "
-            "read it again only as far back as Kafka keeps it; set appendonly yes"
-        )
-    elif settings.get("appendfsync", "everysec") == "no":
-        yield (
-            "Redis runs with appendfsync no: a power cut loses what the system had not written yet, often 30 seconds, "
-            "which workers then read again from Kafka; set appendfsync everysec"
-        )

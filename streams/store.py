@@ -218,6 +218,14 @@ class Store(Protocol):
     def unlock(self, survey_id: str, window_ms: int, secret: bytes) -> None:
         """Give the lock back if it is still ours."""
         ...
+    def mark_after_restart(self) -> int:
+        """Mark every window with counts if the store was started anew since somebody did this; return how many.
+
+        A power cut can take a mark and leave the counts that it was for. Nobody reads those reports again, so without
+        this the estimate would stay behind its counts until the window's next report.
+        """
+        ...
+
 
     def tally(self, survey_id: str, window_ms: int, shards: int, shape: Shape) -> Tally:
         """Return the sum of the shard tallies of a window."""

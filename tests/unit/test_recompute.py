@@ -309,3 +309,18 @@ def test_other_bytes_are_no_estimate() -> None:
     with pytest.raises(RecordError, match="reads estimates of version 1; got 2; update it"):
         decode_estimate(later.replace(b'"version":1', b'"version":2'))
     assert decode_estimate(later.replace(b'"version":1', b'"version":1,"new":3')).version == 1
+
+
+def test_a_window_whose_mark_was_lost_in_a_power_cut_is_estimated_all_the_same(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    colour, outbox = survey(), Outbox()
+    fill(store, colour, clock, 100, WEEK)
+    for mark in store.dirty():
+        store.clear_dirty(mark)
+    recomputer = Recomputer(store, Known(colour), outbox, "estimates", clock=clock)
+    assert recomputer.tick() == 0
+    store.restore(store.snapshot())
+    assert recomputer.tick() == 1
+    assert store.estimate(colour.id, WEEK) is not None
+    assert recomputer.tick() == 0

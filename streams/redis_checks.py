@@ -1,0 +1,54 @@
+"""What a Redis says about itself: which promises its settings cannot keep, and whether it has been started anew."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from redis.exceptions import ResponseError
+
+UNREADABLE: Final = (
+    "cannot read the configuration of Redis (CONFIG GET was refused): make sure that it runs with "
+    "maxmemory-policy noeviction, appendonly yes and appendfsync everysec"
+)
+
+_SCANNED_AT_ONCE: Final = 1_000
+
+
+def warnings(settings: Mapping[str, str]) -> Iterator[str]:
+    """Say in plain words which promises settings of Redis (as CONFIG GET tells them) cannot keep."""
+    policy = settings.get("maxmemory-policy", "noeviction")
+    if policy != "noeviction":
+        yield (
+            f"Redis runs with maxmemory-policy {policy}: when memory is short it throws counts away without a word; "
+            "set maxmemory-policy noeviction"
+        )
+    if settings.get("appendonly", "yes") != "yes":
+        yield (
+            "Redis runs without an append-only file: a restart loses everything since its last snapshot, and workers "
+            "read it again only as far back as Kafka keeps it; set appendonly yes"
+        )
+    elif settings.get("appendfsync", "everysec") == "no":
+        yield (
+            "Redis runs with appendfsync no: a power cut loses what the system had not written yet, often 30 seconds, "
+            "which workers then read again from Kafka; set appendfsync everysec"
+        )
+
+
+def run_id(client: Any) -> bytes | None:
+    """Return what names this run of the server, new after every restart and failover; None if it may not say."""
+    try:
+        return str(client.info("server")["run_id"]).encode()
+    except (ResponseError, KeyError):
+        return None
+
+
+def counted_windows(client: Any, base: str) -> set[tuple[str, int]]:
+    """Return survey id and window start of every window with counts, by looking at all keys; seconds for millions."""
+    literal = re.sub(r"([\\*?\[\]])", r"\\\1", base)
+    found = set()
+    for key in client.scan_iter(match=f"{literal}{{*}}:head:*", count=_SCANNED_AT_ONCE):
+        survey_id, window_ms = key.decode().rsplit(":", 2)[1:]
+        found.add((survey_id, int(window_ms)))
+    return found

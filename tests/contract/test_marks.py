@@ -1,0 +1,68 @@
+"""What every store does when it was started anew: windows are marked again, since marks may have been lost."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from streams.applier import Applier
+from streams.memory_store import MemoryStore
+from streams.redis_store import RedisStore
+from streams.store import Store
+from tests.support.reports import (
+    BITS_IN_GROUPS,
+    CATEGORICAL,
+    SURVEYS,
+    WINDOW,
+    WINDOW_MS,
+    Report,
+    SurveyDict,
+    batch_of,
+    frame_of,
+    random_answer,
+    token_in,
+)
+
+Restarted = tuple[Store, Callable[[], None]]
+
+
+@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.real)])
+def restarted(request: pytest.FixtureRequest, key_prefix: str) -> Iterator[Restarted]:
+    """A store, and what makes it believe that it was started anew."""
+    if request.param == "memory":
+        memory = MemoryStore()
+        yield memory, lambda: memory.restore(memory.snapshot())
+        return
+    # Characters that mean something in a pattern stand for themselves in a prefix.
+    real = RedisStore.connect(request.getfixturevalue("redis_url"), prefix=f"[a]*\\{key_prefix}")
+    client: Any = real._client
+    yield real, lambda: client.set(f"{real._base}{{dirty}}:run", b"an earlier run")
+    real.close()
+
+
+def count_some(store: Store) -> set[tuple[str, int]]:
+    letters: list[Any] = []
+    applier = Applier(store, SurveyDict(*SURVEYS), letters.append, partitions=1)
+    frames = []
+    for survey, window_ms in ((CATEGORICAL, WINDOW), (CATEGORICAL, WINDOW - WINDOW_MS), (BITS_IN_GROUPS, WINDOW)):
+        report = Report(token_in(0, 1, survey), 0, random_answer(survey, random.Random(1)))
+        frames.append(frame_of(survey, [report], window_ms=window_ms))
+    applier.process([batch_of(*frames)])
+    return {(CATEGORICAL.id, WINDOW), (CATEGORICAL.id, WINDOW - WINDOW_MS), (BITS_IN_GROUPS.id, WINDOW)}
+
+
+def test_windows_with_counts_are_marked_once_after_a_restart(restarted: Restarted) -> None:
+    store, restart = restarted
+    assert store.mark_after_restart() == 0
+    counted = count_some(store)
+    for mark in store.dirty():
+        store.clear_dirty(mark)
+    assert store.mark_after_restart() == 0
+    assert store.dirty() == []
+    restart()
+    assert store.mark_after_restart() == 3
+    assert {mark[:2] for mark in store.dirty()} == counted
+    assert store.mark_after_restart() == 0
