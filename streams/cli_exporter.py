@@ -51,7 +51,7 @@ def run_exporter(settings: Settings) -> None:
     from streams.exporter import Reader
     from streams.heartbeat import Heartbeats
     from streams.http_alerts import PrometheusAlerts
-    from streams.http_app import make_app, no_alerts
+    from streams.http_app import make_app
     from streams.http_views import Views
 
     reader = Reader(open_store(settings), SurveyFolder(settings.surveys_folder, system_clock()))
@@ -61,7 +61,7 @@ def run_exporter(settings: Settings) -> None:
         truths=RedisTruthBoard(client, prefix=settings.prefix),
         words=Heartbeats(client, prefix=settings.prefix),
     )
-    alerts = PrometheusAlerts(settings.prometheus) if settings.prometheus else no_alerts
+    alerts = PrometheusAlerts(settings.prometheus) if settings.prometheus else None
     app = make_app(reader, value_limit=settings.value_limit, views=views, alerts=alerts, token=settings.token)
     family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, cast
 
 import aiohttp
 
-from streams.api_types import Alert, Alerts, AlertState
+from producers.survey import Survey
+from streams.api_types import Alert, Alerts, AlertState, Health
+from streams.estimate_record import EstimateRecord
 
 logger = logging.getLogger(__name__)
 
@@ -18,6 +20,47 @@ ASK_SECONDS: Final = 2.0
 """Prometheus is asked at most this often, however many people look."""
 _TIMEOUT = aiohttp.ClientTimeout(total=3.0)
 _ORDER: Final = {"firing": 0, "pending": 1, "inactive": 2}
+
+
+def threshold_alerts(survey: Survey, records: Mapping[str, EstimateRecord]) -> list[Alert]:
+    """Judge the rules of a survey by the bounds stored with its windows, by age; one row per rule.
+
+    The bounds hold at every look, so that looking every second raises no more false alarms than looking once.
+    """
+    found = []
+    for rule in survey.alerts:
+        name = f"ThawFrequency{rule.side.capitalize()}Threshold"
+        alert = Alert(name, "inactive", survey.id, rule.value, None, "", None, None)
+        for age, record in records.items():
+            for bound in record.alerts:
+                same = (bound.value, bound.side, bound.threshold) == (rule.value, rule.side, rule.threshold)
+                if same and bound.firing and bound.bound is not None and alert.state == "inactive":
+                    summary = f"{rule.value} is surely {rule.side} {rule.threshold:.4g}: the bound is {bound.bound:.4g}"
+                    alert = Alert(name, "firing", survey.id, rule.value, age, summary, record.computed_ms, None)
+        found.append(alert)
+    return found
+
+
+def pipeline_alerts(health: Health) -> list[Alert]:
+    """Judge the pipeline itself: estimates that stand still, and a canary that strays from its truth."""
+    stale = health.status != "ok"
+    found = [
+        Alert(
+            "ThawEstimateStale", _state(stale), None, None, None, " ".join(health.reasons) if stale else "", None, None
+        )
+    ]
+    canary = health.canary
+    if canary is not None:
+        wrong = abs(canary.z) > canary.limit
+        summary = f"{canary.value} is {canary.z:+.1f} standard errors from its truth" if wrong else ""
+        found.append(
+            Alert("ThawCanaryOutOfCalibration", _state(wrong), canary.survey, canary.value, None, summary, None, None)
+        )
+    return found
+
+
+def _state(firing: bool) -> AlertState:
+    return "firing" if firing else "inactive"
 
 
 class PrometheusAlerts:

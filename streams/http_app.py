@@ -67,27 +67,27 @@ def page_files(folder: Path = PAGE) -> dict[str, _File]:
     return files
 
 
-async def no_alerts() -> Alerts:
-    """Return no alerts at all."""
-    return Alerts("estimates", [])
-
-
 class Server:
     """The handlers. The store is read in a thread, by one request at a time."""
 
-    def __init__(self, reader: Reader, views: Views, alerts: AlertSource, *, value_limit: int) -> None:
-        self._views, self._alerts = views, alerts
+    def __init__(self, reader: Reader, views: Views, alerts: AlertSource | None, *, value_limit: int) -> None:
+        self._views = views
+        self._alerts = alerts or self._judged
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(ThawCollector(reader, value_limit=value_limit))
         self._lock = asyncio.Lock()
         self._files = page_files()
         self._openapi = msgspec.json.encode(openapi.description())
-        self.feed = Feed(views, self.read, alerts)
+        self.feed = Feed(views, self.read, self._alerts)
 
     async def read(self, function: Callable[[], Any]) -> Any:
         """Run a blocking function that reads from the store."""
         async with self._lock:
             return await asyncio.to_thread(function)
+
+    async def _judged(self) -> Alerts:
+        found: Alerts = await self.read(self._views.alerts)
+        return found
 
     async def page(self, request: web.Request) -> web.Response:
         """Serve a file of the page."""
@@ -265,7 +265,7 @@ def make_app(
     *,
     value_limit: int,
     views: Views | None = None,
-    alerts: AlertSource = no_alerts,
+    alerts: AlertSource | None = None,
     token: str = "",
 ) -> web.Application:
     """Return the HTTP application.
@@ -274,7 +274,7 @@ def make_app(
         reader: reads the store.
         value_limit: values of a survey that get series.
         views: what the API tells; by default without truths and workers.
-        alerts: where the states of alerts come from.
+        alerts: where the states of alerts come from; by default they are judged by what is stored.
         token: callers of /api and /metrics must show it, if not empty.
     """
     server = Server(reader, views or Views(reader), alerts, value_limit=value_limit)

@@ -10,12 +10,13 @@ from redis.exceptions import RedisError
 
 from producers.survey import Survey
 from producers.truth import Truth as TrueShares
-from streams.api_types import CanaryScore, Health, Life, Quantity, SurveyInfo, Truth, Window, Windows
+from streams.api_types import Alerts, CanaryScore, Health, Life, Quantity, SurveyInfo, Truth, Window, Windows
 from streams.clock import Clock, system_clock
 from streams.estimate_record import EstimateRecord
-from streams.exporter import Reader
+from streams.exporter import Reader, windows_by_age
 from streams.health import Rates, canary_score, make_health, store_down
 from streams.heartbeat import Heartbeat
+from streams.http_alerts import in_order, pipeline_alerts, threshold_alerts
 from streams.store import StoreUnavailableError
 
 RECENT_WINDOWS: Final = 60
@@ -154,6 +155,18 @@ class Views:
             )
         except StoreUnavailableError as error:
             return store_down(now_ms, str(error))
+
+    def alerts(self) -> Alerts:
+        """Judge all rules by what is stored: for those who have no Prometheus, or do not want the page to ask it."""
+        found = pipeline_alerts(self.health())
+        for survey in self._reader.surveys():
+            if survey.alerts:
+                read = {
+                    age: self._reader.record(survey.id, at) for age, at in windows_by_age(survey, self._clock()).items()
+                }
+                records = {age: record for age, record in read.items() if record is not None}
+                found += threshold_alerts(survey, records)
+        return Alerts("estimates", in_order(found))
 
     def _newest(self, surveys: Sequence[Survey]) -> dict[str, int]:
         """Return when the newest estimate of each survey was computed: one of its latest three windows has it."""
