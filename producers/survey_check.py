@@ -16,6 +16,7 @@ from estimators.estimates import Method, Population
 from estimators.mechanism import Drawn, Mechanism
 from estimators.randomness import SeededBits
 from estimators.tally import Tally
+from producers.alert_ranges import rule_problems
 from producers.durations import format_duration
 from producers.survey import Survey
 
@@ -172,6 +173,7 @@ def _warnings(survey: Survey, rungs: tuple[RungPlan, ...]) -> list[str]:
         )
     if mechanism.copies > 1 and survey.jitter_ms == 0:
         found.append("all copies of an answer leave at one moment, which ties them together; give release.jitter")
+    found += rule_problems(survey)
     if survey.shards < 8:
         found.append(f"{survey.shards} shards cannot keep 8 partitions busy; 64 is a good number")
     return found

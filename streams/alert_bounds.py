@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -21,6 +21,7 @@ import numpy as np
 from estimators.always_valid import YesNo, confidence_sequence
 from estimators.checkpoints import Checkpoint, advance, bounds_now, checkpoint_alpha
 from estimators.tally import Tally
+from producers.alert_ranges import value_ranges
 from producers.survey import Survey
 from producers.survey_alerts import AlertRule
 from streams.estimate_record import AlertBound
@@ -41,35 +42,6 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     """None: without bound, as answers without noise are."""
     lower: float
     upper: float
-
-
-@lru_cache(maxsize=256)
-def value_ranges(survey: Survey) -> tuple[tuple[float, float], ...] | None:
-    """Return the smallest and largest possible estimand of each label: (0, 1) for shares; None without such bounds.
-
-    What is known before anybody has answered is exactly the range.
-    """
-    mechanism = survey.mechanism
-    known = mechanism.always_valid(Tally.empty(mechanism.rungs, mechanism.groups, mechanism.answer.cells))
-    return None if known is None else tuple(zip(known[0].tolist(), known[1].tolist(), strict=True))
-
-
-def rule_problems(survey: Survey) -> list[str]:
-    """Say which rules of a survey can never speak, and why; such a survey has no alerts that anybody should trust."""
-    if not survey.alerts:
-        return []
-    ranges = value_ranges(survey)
-    if ranges is None:
-        return [f"{survey.mechanism.name} has no bounds that may be looked at all the time; remove the alerts"]
-    problems = []
-    for i, rule in enumerate(survey.alerts):
-        low, high = ranges[survey.mechanism.labels.index(rule.value)]
-        if not low < rule.threshold < high:
-            problems.append(
-                f"alert[{i}].{rule.side}: {rule.value} is always between {low:g} and {high:g}, so a threshold lies "
-                f"strictly between them; got {rule.threshold:g}"
-            )
-    return problems
 
 
 def alert_bounds(survey: Survey, window_ms: int, tally: Tally, method: str, store: Store) -> list[AlertBound]:

@@ -15,6 +15,7 @@ import click
 NOT_READY = 75
 
 _COMMANDS = {
+    "alerts": ("streams.cli_alerts:alerts_group", "Write alert rules for Prometheus."),
     "config": ("streams.cli_config:config_command", "Show the settings in force."),
     "demo": ("streams.demo:demo_command", "Run the whole path on this machine and watch it."),
     "estimates": ("streams.cli_estimates:estimates_command", "Print stored estimates."),

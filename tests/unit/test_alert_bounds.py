@@ -12,8 +12,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from estimators.always_valid import confidence_sequence
 from estimators.randomness import SeededBits
 from estimators.tally import Tally
+from producers.alert_ranges import rule_problems
 from producers.survey import Survey, parse_survey
-from streams.alert_bounds import STATE, alert_bounds, rule_problems
+from producers.survey_check import explain
+from streams.alert_bounds import STATE, alert_bounds
 from streams.budget_spent import FirstWindows, budget_spent, first_window_ms, mean_epsilon
 from streams.clock import ManualClock
 from streams.estimate_record import AlertBound, EstimateRecord, decode_estimate, make_record
@@ -184,6 +186,7 @@ def test_rules_that_can_never_speak_are_named() -> None:
     assert rule_problems(survey()) == rule_problems(with_rules()) == []
     [problem] = rule_problems(with_rules(rules='[[alert]]\nvalue = "red"\nabove = 1.5'))
     assert "alert[0].above: red is always between 0 and 1" in problem
+    assert problem in explain(with_rules(rules='[[alert]]\nvalue = "red"\nabove = 1.5')).warnings
 
 
 def record_of(known: Survey, tally: Tally, window_ms: int, alerts: Sequence[AlertBound] = ()) -> EstimateRecord:
