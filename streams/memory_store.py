@@ -25,6 +25,7 @@ from streams.store import (
     Key,
     Loaded,
     Outcome,
+    Seen,
     Shape,
     ShardBatch,
     StoreCorruptError,
@@ -72,8 +73,8 @@ class MemoryStore:
         self._table = table
         self._state = _State()
         self._mutex = threading.RLock()
-
         self._restarted = False
+
     def snapshot(self) -> Snapshot:
         """Return a copy of everything."""
         with self._mutex:
@@ -83,8 +84,8 @@ class MemoryStore:
         """Go back in time, as Redis does when a power cut takes the end of its append-only file."""
         with self._mutex:
             self._state = copy.deepcopy(snapshot.state)
-
             self._restarted = True
+
     def _forget_expired(self) -> None:
         now_ms = self._clock()
         state = self._state
@@ -166,6 +167,25 @@ class MemoryStore:
             self._state.logs.pop(change.key, None)
         return log.stamp
 
+    def seen(self, keys: Sequence[Key]) -> dict[Key, Seen]:
+        """Return what tells one state of these logs from another, without reading them."""
+        with self._mutex:
+            self._forget_expired()
+            logs = {key: self._state.logs.get(key, _Log()) for key in keys}
+            return {key: Seen(log.stamp, len(log.chunks)) for key, log in logs.items()}
+
+    def replace(self, key: Key, seen: Seen, table: AnyTable) -> bool:
+        """Put the records of a table in the place of a log, if nobody changed it since it was seen."""
+        with self._mutex:
+            if self.seen([key])[key] != seen:
+                return False
+            log = self._state.logs.pop(key, _Log())
+            log.chunks, log.tally = [table.live()], bytearray(table.tally().to_bytes())
+            log.stamp, log.expires_ms = secrets.token_bytes(STAMP_BYTES), table.shape.expires_ms(key.window_ms)
+            if len(table):
+                self._state.logs[key] = log
+            return True
+
     def tally(self, survey_id: str, window_ms: int, shards: int, shape: Shape) -> Tally:
         """Return the sum of the shard tallies of a window."""
         total = Tally.empty(shape.rungs, shape.groups, shape.size)
@@ -209,6 +229,17 @@ class MemoryStore:
             for window in windows:
                 self._state.dirty[window] = float(max(now_us, self._state.dirty.get(window, 0.0) + 1))
 
+    def mark_after_restart(self) -> int:
+        """Mark every window with counts if the store went back in time since somebody did this; return how many."""
+        with self._mutex:
+            if not self._restarted:
+                return 0
+            self._forget_expired()
+            windows = {(key.survey_id, key.window_ms) for key in self._state.logs}
+            self.mark_dirty(windows)
+            self._restarted = False
+            return len(windows)
+
     def dirty(self) -> list[Dirty]:
         """Return all marks, oldest first."""
         with self._mutex:
@@ -229,17 +260,6 @@ class MemoryStore:
             self._forget_expired()
             if (survey_id, window_ms) in self._state.locks:
                 return None
-    def mark_after_restart(self) -> int:
-        """Mark every window with counts if the store went back in time since somebody did this; return how many."""
-        with self._mutex:
-            if not self._restarted:
-                return 0
-            self._forget_expired()
-            windows = {(key.survey_id, key.window_ms) for key in self._state.logs}
-            self.mark_dirty(windows)
-            self._restarted = False
-            return len(windows)
-
             secret = secrets.token_bytes(STAMP_BYTES)
             self._state.locks[survey_id, window_ms] = secret, self._clock() + ttl_ms
             return secret

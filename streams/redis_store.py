@@ -27,6 +27,7 @@ from streams.store import (
     Key,
     Loaded,
     Outcome,
+    Seen,
     Shape,
     ShardBatch,
     StoreCorruptError,
@@ -48,6 +49,7 @@ class _Script:
 _APPLY = _Script("apply_batch")
 _LOAD = _Script("load")
 _REPAIR = _Script("repair")
+_REPLACE = _Script("replace_log")
 _MARK_DIRTY = _Script("mark_dirty")
 _CLEAR_DIRTY = _Script("clear_dirty")
 _UNLOCK = _Script("unlock")
@@ -200,6 +202,24 @@ class RedisStore:
             outcomes.append(Outcome(bool(verdict), conflicts, applied))
         return outcomes
 
+    def seen(self, keys: Sequence[Key]) -> dict[Key, Seen]:
+        """Return what tells one state of these logs from another, without reading them."""
+        with _translated(), self._client.pipeline(transaction=False) as pipe:
+            for key in keys:
+                log, head, _ = self._log_keys(key)
+                pipe.hget(head, "stamp")
+                pipe.llen(log)
+            found = pipe.execute()
+        pairs = zip(found[::2], found[1::2], strict=True)
+        return {key: Seen(stamp or NO_STAMP, chunks) for key, (stamp, chunks) in zip(keys, pairs, strict=True)}
+
+    def replace(self, key: Key, seen: Seen, table: AnyTable) -> bool:
+        """Put the records of a table in the place of a log, if nobody changed it since it was seen."""
+        keys, records, expires_ms = self._log_keys(key), table.live(), table.shape.expires_ms(key.window_ms)
+        fresh = secrets.token_bytes(STAMP_BYTES)
+        arguments = [seen.stamp, seen.chunks, fresh, records, len(table), table.tally().to_bytes(), expires_ms]
+        return bool(self._run([(_REPLACE, keys, arguments)])[0])
+
     def tally(self, survey_id: str, window_ms: int, shards: int, shape: Shape) -> Tally:
         """Return the sum of the shard tallies of a window."""
         with _translated(), self._client.pipeline(transaction=False) as pipe:
@@ -257,6 +277,19 @@ class RedisStore:
         if members:
             self._run([(_MARK_DIRTY, (self._dirty_key,), (KEEP_MS, *members))])
 
+    def mark_after_restart(self) -> int:
+        """Mark every window with counts if the store was started anew since somebody did this; return how many."""
+        done_key = f"{self._base}{{dirty}}:run"
+        with _translated():
+            run = redis_checks.run_id(self._client)
+            if run is None or self._client.get(done_key) == run:
+                return 0
+            windows = redis_checks.counted_windows(self._client, self._base)
+        self.mark_dirty(windows)
+        with _translated():
+            self._client.set(done_key, run, px=KEEP_MS)
+        return len(windows)
+
     def dirty(self) -> list[Dirty]:
         """Return all marks, oldest first."""
         with _translated():
@@ -277,19 +310,6 @@ class RedisStore:
 
     def unlock(self, survey_id: str, window_ms: int, secret: bytes) -> None:
         """Give the lock back if it is still ours."""
-    def mark_after_restart(self) -> int:
-        """Mark every window with counts if the store was started anew since somebody did this; return how many."""
-        done_key = f"{self._base}{{dirty}}:run"
-        with _translated():
-            run = redis_checks.run_id(self._client)
-            if run is None or self._client.get(done_key) == run:
-                return 0
-            windows = redis_checks.counted_windows(self._client, self._base)
-        self.mark_dirty(windows)
-        with _translated():
-            self._client.set(done_key, run, px=KEEP_MS)
-        return len(windows)
-
         self._run([(_UNLOCK, (self._survey_key(survey_id, "lock", window_ms),), (secret,))])
 
     def save_estimate(

@@ -112,6 +112,13 @@ class Loaded:
     table: AnyTable
 
 
+class Seen(NamedTuple):
+    """What tells one state of a log from another: its stamp, and the number of chunks it lies in."""
+
+    stamp: bytes
+    chunks: int
+
+
 @dataclass(frozen=True)
 class Change:
     """What one batch does to one log, valid only on top of `stamp`.
@@ -195,12 +202,28 @@ class Store(Protocol):
         """Run one atomic step per batch, all in one round trip."""
         ...
 
+    def seen(self, keys: Sequence[Key]) -> dict[Key, Seen]:
+        """Return what tells one state of these logs from another, without reading them."""
+        ...
+
+    def replace(self, key: Key, seen: Seen, table: AnyTable) -> bool:
+        """Put the records of a table in the place of a log, readable or not, if nobody changed it since it was seen."""
+        ...
+
     def count(self, survey_id: str, window_ms: int | None, counters: Mapping[str, int], expires_ms: int) -> None:
         """Add to counters of a survey, and of a window if given (rejected:REASON, expired); a crash may repeat it."""
         ...
 
     def mark_dirty(self, windows: Iterable[tuple[str, int]]) -> None:
         """Mark windows for recomputation."""
+        ...
+
+    def mark_after_restart(self) -> int:
+        """Mark every window with counts if the store was started anew since somebody did this; return how many.
+
+        A power cut can take a mark and leave the counts that it was for. Nobody reads those reports again, so without
+        this the estimate would stay behind its counts until the window's next report.
+        """
         ...
 
     def dirty(self) -> list[Dirty]:
@@ -218,14 +241,6 @@ class Store(Protocol):
     def unlock(self, survey_id: str, window_ms: int, secret: bytes) -> None:
         """Give the lock back if it is still ours."""
         ...
-    def mark_after_restart(self) -> int:
-        """Mark every window with counts if the store was started anew since somebody did this; return how many.
-
-        A power cut can take a mark and leave the counts that it was for. Nobody reads those reports again, so without
-        this the estimate would stay behind its counts until the window's next report.
-        """
-        ...
-
 
     def tally(self, survey_id: str, window_ms: int, shards: int, shape: Shape) -> Tally:
         """Return the sum of the shard tallies of a window."""

@@ -1,0 +1,23 @@
+-- Put another log in the place of one, whatever stands there, readable or not.
+--
+-- KEYS  log, head, tally
+-- ARGV  stamp and number of chunks as they were seen, new stamp, records, number of records, the tally, expiry (ms since
+--       the epoch)
+-- Reply 1 if it was done, 0 if somebody else changed the log meanwhile.
+
+if (redis.call('HGET', KEYS[2], 'stamp') or '') ~= ARGV[1] or redis.call('LLEN', KEYS[1]) ~= tonumber(ARGV[2]) then
+  return 0
+end
+if ARGV[4] == '' then
+  redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
+  return 1
+end
+-- As in apply_batch.lua: a torn append-only file must never leave less than there was.
+redis.call('RPUSH', KEYS[1], ARGV[4])
+redis.call('LTRIM', KEYS[1], -1, -1)
+redis.call('SET', KEYS[3], ARGV[6])
+redis.call('HSET', KEYS[2], 'stamp', ARGV[3], 'chunks', 1, 'records', ARGV[5])
+for key = 1, 3 do
+  redis.call('PEXPIREAT', KEYS[key], ARGV[7])
+end
+return 1
