@@ -19,7 +19,7 @@ PARALLEL = $(MAKE) --no-print-directory --silent --jobs=3
 # (or fail, in CI), and the demo takes the fallback.
 TOLERATE = || [ $$? -eq 3 ]
 
-.PHONY: help demo setup check format test test-pure test-real kafka bench clean force
+.PHONY: help demo setup check format test test-pure test-real kafka bench screenshots clean force
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ kafka: ## a real Apache Kafka on a free port in the foreground; prints its addre
 
 bench: setup ## measure against the goals; ends with one line per goal
 	@exec $(BIN)/python -m tests.bench $(ARGS)
+
+screenshots: setup ## pictures of the page for the README into docs/images, from a real pipeline; takes two minutes
+	@exec $(BIN)/python -m tests.browser.screenshots $(ARGS)
 
 clean: ## remove .venv, .cache and the tools' caches; Debian packages stay
 	rm -rf .venv .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist

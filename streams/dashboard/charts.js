@@ -241,10 +241,11 @@ export class LifeChart extends Chart {
   heights(shown, truth) {
     const known = shown.filter((point) => point.lower !== null && point.upper !== null);
     if (known.length === 0) return [0, 1];
-    const halves = known.map((point) => (point.upper - point.lower) / 2).sort((a, b) => a - b);
-    const half = halves[Math.floor(0.8 * (halves.length - 1))];
     const middle = known.at(-1).estimate;
-    const reach = 1.25 * Math.max(half, truth === null ? 0 : Math.abs(truth - middle));
+    // All of the band from the window's end on; before that few have answered, and it is cut at the edge.
+    const told = known.filter((point) => point.time_ms >= this.endMs);
+    const ends = (told.length ? told : known).flatMap((point) => [point.lower, point.upper]).concat(truth ?? []);
+    const reach = 1.12 * Math.max(...ends.map((end) => Math.abs(end - middle)));
     return [middle - reach, middle + reach];
   }
 
@@ -278,6 +279,7 @@ export class LifeChart extends Chart {
     ctx.fillRect(left, top, Math.max(0, Math.min(at(this.endMs), left + width) - left), height);
     ctx.font = font(11.5).replace(/^\d+/, (size) => String(Number(size) * ratio));
     ctx.textBaseline = "bottom";
+    ctx.textAlign = "left";
     let free = -Infinity;
     this.openings.forEach((ms, rung) => {
       const x = at(ms);

@@ -6,10 +6,11 @@ const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short",
 
 export const count = (number) => whole.format(number);
 
-/** Digits after the point so that a band of this half-width has two digits that matter. */
+/** Digits after the point of a percentage, so that a band of this half-width has one or two digits that matter. */
 function digits(half) {
-  if (!(half > 0)) return 2;
-  return Math.min(4, Math.max(0, 1 - Math.floor(Math.log10(half * 100))));
+  const percent = 100 * half;
+  if (!(percent > 0)) return 2;
+  return [10, 0.4, 0.04, 0.004].filter((limit) => percent < limit).length;
 }
 
 export function number(value, quantity, half = 0.01) {

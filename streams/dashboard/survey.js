@@ -10,7 +10,7 @@ import { isDark } from "./theme.js";
 const WINDOWS_SHOWN = 60;
 const VALUES_DRAWN = 6;
 const ROWS_SHOWN = 12;
-const HOLD_MS = 2500;
+const HOLD_MS = 4000;
 const ARRIVAL_MS = 2000;
 
 const byLower = (a, b) => (b.row.lower ?? -Infinity) - (a.row.lower ?? -Infinity) || a.index - b.index;
@@ -21,7 +21,7 @@ function figure(title, name, extra = null) {
   const numbers = h("div", { class: "numbers-body" });
   const details = h("details", { class: "numbers" }, h("summary", {}, "Numbers"), numbers);
   const node = h("figure", { class: `card figure figure-${name}`, data: { chart: name } },
-    h("div", { class: "figure-head" }, h("h3", {}, title), extra), body, caption, details);
+    h("div", { class: "figure-head" }, h("h3", {}, title), extra), body, h("div", { class: "figure-foot" }, caption, details));
   return { node, body, caption, details, numbers };
 }
 
@@ -110,7 +110,7 @@ export class SurveyView {
   }
 
   point(window) {
-    const columns = { time_ms: window.computed_ms, values: [], estimate: [], lower: [], upper: [] };
+    const columns = { time_ms: window.computed_ms, users_per_rung: window.users_per_rung, values: [], estimate: [], lower: [], upper: [] };
     window.values.forEach((row, index) => {
       columns.values.push(index);
       for (const name of ["estimate", "lower", "upper"]) columns[name].push(row[name]);
@@ -153,6 +153,11 @@ export class SurveyView {
     if (held && now < this.settledMs(this.following) + HOLD_MS) return held;
     const thawing = this.sorted.filter((window) => window.users_per_rung.slice(1).some((users) => users > 0)).at(-1);
     const next = thawing ?? this.sorted.at(-1);
+    if (held && next !== held && !this.lives.get(next.window_start_ms)?.length) {
+      // Go on when there is something to show.
+      this.loadLife(next.window_start_ms);
+      return held;
+    }
     this.following = next?.window_start_ms ?? null;
     return next;
   }
@@ -287,7 +292,7 @@ export class SurveyView {
     const quantity = this.quantity(focus);
     const life = (this.lives.get(start) ?? []).map((point) => {
       const at = point.values.indexOf(focus);
-      return { time_ms: point.time_ms, estimate: point.estimate[at] ?? null, lower: point.lower[at] ?? null, upper: point.upper[at] ?? null };
+      return { time_ms: point.time_ms, users: point.users_per_rung, estimate: point.estimate[at] ?? null, lower: point.lower[at] ?? null, upper: point.upper[at] ?? null };
     }).sort((a, b) => a.time_ms - b.time_ms);
     const { info } = this;
     const openings = info.opens_ms.map((ms, rung) => (rung ? window.window_end_ms + ms : start));
@@ -300,7 +305,7 @@ export class SurveyView {
     const known = life.filter((point) => point.lower !== null && point.upper !== null);
     const half = (point) => (point.upper - point.lower) / 2;
     const first = known.find((point) => point.time_ms >= window.window_end_ms) ?? known[0];
-    const sharpest = window.users_per_rung.findLastIndex((users) => users > 0) + 1;
+    const sharpest = (known.at(-1)?.users ?? []).findLastIndex((users) => users > 0) + 1;
     const when = time(start, info.window_step_ms);
     let text = `The window of ${when} has no history yet.`;
     if (known.length > 1) {

@@ -257,13 +257,13 @@ def test_sentences_say_what_bands_outside_the_possible_mean(site: Site, watched:
     }"""
     end = ", 95 % sure, 41,220 devices, epsilon up to 1.0"
     assert page.evaluate(script, [window, rows]) == [
-        f"between 11.80 % and 13.10 % of devices{end}",
+        f"between 11.8 % and 13.1 % of devices{end}",
         f"at most 2.0 % of devices{end}",
         f"at least 97.0 % of devices{end}",
         f"next to none of devices{end}",
         f"not known yet: anything from none to all{end}",
         f"not known yet{end}",
-        f"between 0.1180 and 0.1310{end}",
+        f"between 0.118 and 0.131{end}",
     ]
 
 

@@ -1,0 +1,89 @@
+"""`make screenshots`: pictures of the page for the README, taken from a real pipeline with simulated devices."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from streams.local import ApacheKafka, Redis
+from tests.browser.pipeline import Pipeline, chromium
+from tests.support.deadline import until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+SURVEYS = Path(__file__).parent / "surveys"
+WINDOWS = 40
+"""Windows on the pictures; two seconds each."""
+COMPLETE = "up to rung 3 of 3"
+
+
+def opened(browser: Browser, url: str, width: int, height: int, theme: Literal["dark", "light"], scale: float) -> Page:
+    """Return the page when its charts are drawn and the life that it shows is complete."""
+    page = browser.new_page(
+        viewport={"width": width, "height": height},
+        color_scheme=theme,
+        device_scale_factor=scale,
+        locale="en-US",
+        timezone_id="UTC",
+    )
+    page.goto(url)
+    page.wait_for_selector('#live[data-state="live"]')
+    caption = page.locator(".figure-life figcaption").first
+    until(lambda: COMPLETE in caption.inner_text(), 60, "a complete life", poll_seconds=0.05)
+    return page
+
+
+def windows_of(url: str, survey_id: str) -> int:
+    """Return how many windows of a survey have estimates."""
+    path = f"{url}/api/v1/surveys/{survey_id}/windows?limit=500"
+    return len(json.loads(urllib.request.urlopen(path, timeout=20).read())["windows"])
+
+
+def take(folder: Path) -> list[Path]:
+    """Run everything, take the pictures, and return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+
+    def shot(page: Page, name: str, selector: str | None = None) -> None:
+        path = folder / f"{name}.png"
+        if selector is None:
+            page.screenshot(path=path, animations="disabled")
+        else:
+            page.locator(selector).first.screenshot(path=path, animations="disabled")
+        made.append(path)
+        print(path, file=sys.stderr)
+
+    files = [SURVEYS / "browser.toml", SURVEYS / "canary.toml"]
+    with tempfile.TemporaryDirectory() as scratch, ApacheKafka() as kafka, Redis() as redis, chromium() as browser:
+        pipeline = Pipeline(kafka.address, redis.url, "", Path(scratch), files)
+        try:
+            worker = pipeline.worker()
+            _, url = pipeline.exporter()
+            pipeline.fleet("--devices", "20000", "--seed", "7", "--scenario", "city")
+            pipeline.canary()
+            until(lambda: windows_of(url, pipeline.surveys[0].id) >= WINDOWS, 300, "enough windows", poll_seconds=1)
+            shot(opened(browser, url, 1920, 1080, "dark", 1), "wall-dark")
+            page = opened(browser, url, 1440, 1130, "light", 1)
+            shot(page, "page-light")
+            shot(opened(browser, url, 1440, 900, "light", 2), "life", ".figure-life")
+            shot(opened(browser, url, 390, 844, "dark", 2), "phone-dark")
+            worker.kill()
+            page.wait_for_selector("#banner:not([hidden])", timeout=60_000)
+            page.set_viewport_size({"width": 1440, "height": 620})
+            shot(page, "stale-light")
+        finally:
+            pipeline.stop()
+    return made
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=IMAGES)
+    take(parser.parse_args().folder)
