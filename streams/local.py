@@ -24,7 +24,16 @@ from streams.local_kafka import (
     kafka_libs,
     kafka_runtime,
 )
-from streams.local_part import STOP_SECONDS, Part, Prometheus, Redis, StopOrder, redis_program, valkey_program
+from streams.local_part import (
+    STOP_SECONDS,
+    Alertmanager,
+    Part,
+    Prometheus,
+    Redis,
+    StopOrder,
+    redis_program,
+    valkey_program,
+)
 from streams.local_process import (
     POLL_SECONDS,
     Child,
@@ -38,6 +47,7 @@ from streams.local_process import (
 )
 
 __all__ = [
+    "Alertmanager",
     "ApacheKafka",
     "Child",
     "ChildDied",

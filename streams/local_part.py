@@ -1,4 +1,4 @@
-"""What every part started on this machine has in common, and the two small ones: Redis and Prometheus."""
+"""What every part started on this machine has in common, and the small ones: Redis, Prometheus, Alertmanager."""
 
 import enum
 import importlib.util
@@ -9,6 +9,7 @@ import socket
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -32,8 +33,9 @@ class StopOrder(enum.IntEnum):
     WORKER = 1
     EXPORTER = 2
     PROMETHEUS = 3
-    REDIS = 4
-    KAFKA = 5
+    ALERTMANAGER = 4
+    REDIS = 5
+    KAFKA = 6
 
 
 class Part(ABC):
@@ -337,11 +339,61 @@ class Prometheus(Program):
         )
 
     def _wait_until_it_answers(self, child: Child) -> None:
-        wait_until_ready(child, self._ready, seconds=START_SECONDS, what=f"prometheus to be ready at {self.url}")
+        ready = partial(_is_ready, self.url)
+        wait_until_ready(child, ready, seconds=START_SECONDS, what=f"prometheus to be ready at {self.url}")
 
-    def _ready(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=1) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
+
+class Alertmanager(Program):
+    """An Alertmanager with a given configuration, alone: it looks for no peers.
+
+    Args:
+        config: text of `alertmanager.yml`.
+        folder: where configuration, data and log go; a temporary folder if None.
+    """
+
+    name = "alertmanager"
+    order = StopOrder.ALERTMANAGER
+
+    def __init__(self, config: str, *, folder: Path | None = None) -> None:
+        super().__init__(folder=folder)
+        self.config = config
+
+    @property
+    def url(self) -> str:
+        """`http://host:port`."""
+        return f"http://{self.address}"
+
+    def _launch(self) -> Child:
+        # Debian's name first: elsewhere the program is called what it is.
+        program = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
+        if program is None:
+            raise PartMissing(
+                "expected prometheus-alertmanager or alertmanager on the PATH; neither is there; install Debian's "
+                "prometheus-alertmanager package"
+            )
+        path = self.folder / "alertmanager.yml"
+        path.write_text(self.config)
+        return Child(
+            self.name,
+            [
+                program,
+                f"--config.file={path}",
+                f"--storage.path={self.folder / 'data'}",
+                f"--web.listen-address={self.address}",
+                "--cluster.listen-address=",
+            ],
+            log=self.log,
+            cwd=self.folder,
+        )
+
+    def _wait_until_it_answers(self, child: Child) -> None:
+        ready = partial(_is_ready, self.url)
+        wait_until_ready(child, ready, seconds=START_SECONDS, what=f"alertmanager to be ready at {self.url}")
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/-/ready", timeout=1) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False

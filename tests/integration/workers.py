@@ -75,9 +75,10 @@ class Reports:
 class System:
     """Topics, store and survey of one test on shared real parts."""
 
-    def __init__(self, kafka: str, redis_url: str, prefix: str, folder: Path) -> None:
-        self.survey = parse_survey(survey_text(), "colour.toml")
-        (folder / "colour.toml").write_text(survey_text())
+    def __init__(self, kafka: str, redis_url: str, prefix: str, folder: Path, *, text: str | None = None) -> None:
+        text = survey_text() if text is None else text
+        self.survey = parse_survey(text, "colour.toml")
+        (folder / "colour.toml").write_text(text)
         self.settings = Settings(kafka=kafka, redis=redis_url, prefix=prefix, surveys=str(folder), tick_ms=200)
         self.folder = folder
         self.store: RedisStore = open_store(self.settings)

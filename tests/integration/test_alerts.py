@@ -1,0 +1,250 @@
+"""Alerts from end to end: devices answer, a worker counts, Prometheus judges, Alertmanager tells a webhook.
+
+The rule has alpha 1e-6, so that being quiet below the threshold is promised up to one run in a million.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import tomllib
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+
+from estimators.randomness import SeededBits
+from producers.survey import parse_survey
+from streams.alerts import render, survey_group
+from streams.local import Alertmanager, Prometheus
+from streams.local_process import Child, free_ports
+from tests.integration.workers import Reports, System
+from tests.support.deadline import until
+from tests.support.parts import missing, running
+from tests.support.surveys import survey_text
+
+pytestmark = pytest.mark.real
+
+ROOT = Path(__file__).resolve().parents[2]
+PROMETHEUS = ROOT / "deploy" / "prometheus"
+THRESHOLD = 0.5
+RULE = f"""
+[[alert]]
+value = "red"
+above = {THRESHOLD}
+alpha = 1e-6
+"""
+
+
+def tool(name: str, *arguments: str, cwd: Path = ROOT) -> "subprocess.CompletedProcess[str]":
+    program = shutil.which(name)
+    if program is None:
+        missing(f"{name} is not installed; Debian's packages prometheus and prometheus-alertmanager have it")
+    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
+
+
+def test_promtool_accepts_rules_and_configuration() -> None:
+    for words in (
+        ["rules", *map(str, PROMETHEUS.glob("rules/*.yaml"))],
+        ["config", str(PROMETHEUS / "prometheus.yml")],
+    ):
+        judged = tool("promtool", "check", *words)
+        assert judged.returncode == 0, judged.stdout + judged.stderr
+        assert "duplicate" not in judged.stdout + judged.stderr
+
+
+def test_every_alert_fires_and_stays_quiet_as_its_tests_say() -> None:
+    files = sorted(path.name for path in PROMETHEUS.glob("tests/*.yaml"))
+    judged = tool("promtool", "test", "rules", *files, cwd=PROMETHEUS / "tests")
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+    assert judged.stdout.count("SUCCESS") == len(files) >= 2
+
+
+def test_amtool_accepts_the_configuration() -> None:
+    judged = tool("amtool", "check-config", str(ROOT / "deploy" / "alertmanager" / "alertmanager.yml"))
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+
+
+def test_promtool_accepts_rules_whatever_the_values_are_called(tmp_path: Path) -> None:
+    values = [
+        "{{ $value }}",
+        '"} or vector(1) #',
+        "<script>",
+        "a\nb",
+        "\u2028x\x85",
+        "\U0001f600",
+        "\\",
+        "`{{`",
+        "{{ end }}",
+    ]
+    text = tomli_w.dumps(
+        tomllib.loads(survey_text()) | {"values": values, "alert": [{"value": value, "above": 0.5} for value in values]}
+    )
+    (tmp_path / "rules.yaml").write_text(render([survey_group(parse_survey(text))]))
+    judged = tool("promtool", "check", "rules", str(tmp_path / "rules.yaml"))
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+    assert f"{len(values) + 3} rules found" in judged.stdout
+
+
+class Webhook:
+    """Takes what Alertmanager sends."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        bodies = self.bodies
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_words: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}/"
+
+    def firing(self) -> list[dict[str, Any]]:
+        return [alert for body in self.bodies for alert in body["alerts"] if alert["status"] == "firing"]
+
+
+@contextmanager
+def webhook() -> Iterator[Webhook]:
+    hook = Webhook()
+    thread = threading.Thread(target=hook.server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield hook
+    finally:
+        hook.server.shutdown()
+        hook.server.server_close()
+        thread.join(5)
+
+
+def alertmanager_config(url: str) -> str:
+    return f"""
+route: {{receiver: hook, group_by: [alertname, survey], group_wait: 0s, group_interval: 1s, repeat_interval: 1h}}
+receivers:
+  - name: hook
+    webhook_configs: [{{url: "{url}"}}]
+"""
+
+
+def prometheus_config(exporter: int, worker: int, alertmanager: str) -> str:
+    return f"""
+global: {{scrape_interval: 1s, evaluation_interval: 1s}}
+rule_files: [rules.yaml]
+alerting: {{alertmanagers: [{{static_configs: [{{targets: ["{alertmanager}"]}}]}}]}}
+scrape_configs:
+  - {{job_name: thaw-exporter, static_configs: [{{targets: ["127.0.0.1:{exporter}"]}}]}}
+  - {{job_name: thaw-worker, static_configs: [{{targets: ["127.0.0.1:{worker}"]}}]}}
+"""
+
+
+def get(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return json.loads(answer.read())
+
+
+def query(prometheus: Prometheus, expression: str) -> dict[str, float]:
+    """Return the samples of an instant query, by value label."""
+    answer = get(f"{prometheus.url}/api/v1/query?query={urllib.parse.quote(expression)}")
+    return {sample["metric"].get("value", ""): float(sample["value"][1]) for sample in answer["data"]["result"]}
+
+
+def answers(system: System, share: float, devices: int, *, seed: int) -> Reports:
+    """Let devices of which exactly `share` are red answer, spread over the rungs."""
+    mechanism, rng = system.survey.mechanism, np.random.default_rng(seed)
+    red = round(share * devices)
+    values = ["red"] * red + ["green"] * (devices - red)
+    bits = SeededBits(seed)
+    drawn = mechanism.draw(mechanism.encode(values, bits), bits)
+    rungs = rng.integers(0, mechanism.rungs, size=devices).astype(np.uint8)
+    tokens = rng.integers(0, 256, size=(devices, 16), dtype=np.uint8)
+    return Reports(
+        system.survey, system.window_ms, tokens, drawn.answers[rungs, np.arange(devices)].astype(np.uint8), rungs
+    )
+
+
+@contextmanager
+def exporter(system: System, port: int) -> Iterator[Child]:
+    shown = system.settings
+    env = {
+        "THAW_REDIS": shown.redis,
+        "THAW_PREFIX": shown.prefix,
+        "THAW_SURVEYS": shown.surveys,
+        "THAW_EXPORTER_PORT": str(port),
+    }
+    child = Child(
+        "exporter", [sys.executable, "-m", "streams.cli", "exporter"], log=system.folder / "exporter.log", env=env
+    )
+    try:
+        yield child
+    finally:
+        child.kill()
+
+
+def test_a_jump_reaches_the_webhook_and_a_share_just_below_the_threshold_does_not(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    system = System(kafka, redis_url, topic_prefix, tmp_path, text=survey_text() + RULE)
+    system.create_topics()
+    (tmp_path / "prometheus").mkdir()
+    (tmp_path / "prometheus" / "rules.yaml").write_text(render([survey_group(system.survey)]))
+    worker_port, exporter_port = free_ports(2)
+    with (
+        webhook() as hook,
+        running(lambda: Alertmanager(alertmanager_config(hook.url))) as manager,
+        system.worker(port=worker_port) as worker,
+        exporter(system, exporter_port) as page,
+        running(
+            lambda: Prometheus(
+                prometheus_config(exporter_port, worker_port, manager.address), folder=tmp_path / "prometheus"
+            )
+        ) as prometheus,
+    ):
+
+        def users(expected: int) -> bool:
+            worker.check()
+            page.check()
+            return query(prometheus, "sum(thaw_users)").get("") == expected
+
+        devices = 12_000
+        system.produce(answers(system, THRESHOLD - 0.02, devices, seed=1).messages(system.settings.partitions))
+        until(lambda: users(devices), 90, "Prometheus to see all users")
+        seen = query(prometheus, "thaw_alert_bound_ratio")["red"]
+        estimated = query(prometheus, "thaw_frequency_estimate_ratio")["red"]
+        assert THRESHOLD - 0.15 < seen < THRESHOLD, "the bound is near, so the rule has something to judge"
+        assert abs(estimated - (THRESHOLD - 0.02)) < 0.05
+        evaluated = "count_over_time(thaw_alert_bound_ratio[1h])"
+        looks = query(prometheus, evaluated)["red"]
+        until(lambda: query(prometheus, evaluated)["red"] >= looks + 3, 30, "three more looks")
+        assert hook.bodies == []
+        assert get(f"{manager.url}/api/v2/alerts") == []
+
+        system.produce(answers(system, 0.95, devices, seed=2).messages(system.settings.partitions))
+        told = until(hook.firing, 90, "the webhook to be told")
+        [alert] = told
+        assert alert["labels"] == {
+            "alertname": "ThawFrequencyAboveThreshold",
+            "severity": "page",
+            "survey": system.survey.id,
+            "value": "red",
+        }
+        assert alert["annotations"]["summary"] == f"red in {system.survey.id} is surely above 50 %"
+        assert "at most 0.0001 % of windows" in alert["annotations"]["description"]
+        [active] = get(f"{manager.url}/api/v2/alerts")
+        assert active["labels"] == alert["labels"]
+        assert query(prometheus, "max(thaw_alert_bound_ratio)")[""] > THRESHOLD
