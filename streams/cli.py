@@ -17,10 +17,13 @@ NOT_READY = 75
 _COMMANDS = {
     "alerts": ("streams.cli_alerts:alerts_group", "Write alert rules for Prometheus."),
     "config": ("streams.cli_config:config_command", "Show the settings in force."),
+    "deadletters": ("streams.cli_deadletters:deadletters_group", "Look at refused reports and send them again."),
     "demo": ("streams.demo:demo_command", "Run the whole path on this machine and watch it."),
     "estimates": ("streams.cli_estimates:estimates_command", "Print stored estimates."),
     "exporter": ("streams.cli_exporter:exporter_command", "Serve metrics, the page and the API."),
     "fleet": ("streams.cli_fleet:fleet_command", "Simulate devices."),
+    "plan": ("streams.cli_plan:plan_command", "How sharp estimates will be, and how far liars can move them."),
+    "rebuild": ("streams.cli_rebuild:rebuild_command", "Count again from Kafka alone; compare or replace."),
     "survey": ("streams.cli_survey:survey_group", "Check survey files and explain them."),
     "topics": ("streams.topics:topics_group", "Look at the topics and create missing ones."),
     "worker": ("streams.app:worker_command", "Count reports and estimate."),
