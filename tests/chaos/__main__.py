@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from streams.local import PartError, signals_as_interrupt
 from tests.chaos.faults import KINDS
-from tests.chaos.run import run
+from tests.chaos.run import BURST, run
 from tests.chaos.system import StuckError
 
 
@@ -26,13 +26,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--devices", type=int, default=5_000, help="devices of the vectorised fleet (default 5000)")
     parser.add_argument("--agents", type=int, default=1_000, help="real device agents (default 1000)")
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS), help="faults to choose from")
+    parser.add_argument(
+        "--burst", type=float, default=BURST, help=f"chance that a fault meets the one before (default {BURST})"
+    )
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     seed = secrets.randbits(32) if options.seed is None else options.seed
     print(f"seed {seed}", file=sys.stderr)
     with signals_as_interrupt():
         try:
-            outcome = run(options.kills, kinds=options.kinds, seed=seed, devices=options.devices, agents=options.agents)
+            outcome = run(
+                options.kills,
+                kinds=options.kinds,
+                seed=seed,
+                devices=options.devices,
+                agents=options.agents,
+                burst=options.burst,
+            )
         except (PartError, StuckError) as error:
             print(error, file=sys.stderr)
             return 1

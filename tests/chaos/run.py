@@ -84,14 +84,16 @@ def plan(kills: int, kinds: Sequence[str], rng: random.Random) -> list[str]:
     return [*order, *rng.choices(list(kinds), weights, k=max(kills - len(order), 0))][:kills]
 
 
-def run(kills: int, *, kinds: Sequence[str] = tuple(KINDS), seed: int, devices: int, agents: int) -> Outcome:
+def run(
+    kills: int, *, kinds: Sequence[str] = tuple(KINDS), seed: int, devices: int, agents: int, burst: float = BURST
+) -> Outcome:
     """Start everything, break it `kills` times, let it come to rest and compare."""
     rng = random.Random(seed)
     with Supervisor(stop_seconds=20.0) as supervisor, _ledger_folder() as folder:
         system = System(supervisor, devices=devices, agents=agents, ledgers=folder, seed=seed)
         system.wait(lambda: _answered(system), "the first reports to be counted")
         recoveries: dict[str, list[float]] = {}
-        done = _break(system, plan(kills, kinds, rng), rng, recoveries)
+        done = _break(system, plan(kills, kinds, rng), rng, burst, recoveries)
         faults = _come_to_rest(system)
         messages = list(oracle.read_topic(system.settings))
         windows, reports = oracle.fold(messages, system.surveys)
@@ -116,7 +118,9 @@ def _answered(system: System) -> bool:
         return False
 
 
-def _break(system: System, kinds: Sequence[str], rng: random.Random, recoveries: dict[str, list[float]]) -> int:
+def _break(
+    system: System, kinds: Sequence[str], rng: random.Random, chance: float, recoveries: dict[str, list[float]]
+) -> int:
     """Let everything on the list go wrong; return how much did."""
     burst: list[str] = []
     started, done = 0.0, 0
@@ -130,7 +134,7 @@ def _break(system: System, kinds: Sequence[str], rng: random.Random, recoveries:
         KINDS[kind](system, rng)
         done += 1
         burst.append(kind)
-        if number + 1 < len(kinds) and rng.random() < BURST:
+        if number + 1 < len(kinds) and rng.random() < chance:
             system.spend(rng.uniform(0.0, 2.0))
             continue
         system.recover()

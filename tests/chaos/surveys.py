@@ -49,8 +49,8 @@ name = "grr"
 [release]
 kind = "listed"
 ladder = [0.5, 1.0, 2.0]
-opens = ["0s", "1s", "3s"]
-jitter = "1s"
+opens = ["0s", "1s", "2s"]
+jitter = "500ms"
 [window]
 size = "10s"
 retention = "1d"

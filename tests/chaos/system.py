@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import threading
 import time
@@ -211,7 +212,10 @@ class System:
 
     def all_run(self) -> bool:
         """Tell whether every part and process runs and none is paused."""
-        running = all(kept.child is not None and kept.child.alive() and not kept.paused for kept in self.kept)
+        running = all(
+            kept.child is not None and kept.child.alive() and not kept.paused and _takes_orders(kept.child)
+            for kept in self.kept
+        )
         return running and self._parts_run() and self.kafka.alive() and self.redis.alive()
 
     def recover(self) -> None:
@@ -263,3 +267,13 @@ class System:
             if kept.child is not None:
                 tails.append(kept.child.tail())
         return "\n".join(tails)
+
+
+def _takes_orders(child: Child) -> bool:
+    """Tell whether a process has come so far that it handles SIGTERM: before that it would simply die of it."""
+    try:
+        status = Path(f"/proc/{child.pid}/status").read_text()
+    except OSError:
+        return False
+    caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)

@@ -1,0 +1,174 @@
+"""The short form of `make chaos`, and the faults that chance would bring too seldom, one by one.
+
+Failure: a tally that differs from the oracle's in any number; a rung that a device drew twice or that never arrived; a
+worker that ends for another reason than being told to, killed, or `start me again`. Not a failure: anything that takes
+long.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from producers.wire import VERSION
+from streams.deadletter import REASON_HEADER
+from streams.local import Redis
+from streams.local_process import free_ports
+from tests.chaos import aof
+from tests.chaos.__main__ import main
+from tests.chaos.soak import Point, curve, flat, rss_mib
+from tests.integration.workers import System, headers
+from tests.support.deadline import until
+from tests.support.parts import running
+
+pytestmark = pytest.mark.real
+
+
+def test_kills_of_every_part_lose_nothing_and_count_nothing_twice(
+    kafka: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`kafka` only so that a machine without Java skips with the reason; chaos has a broker of its own to kill."""
+    kinds = ["worker", "tear", "zombie", "device", "fleet"]
+    arguments = ["--kills", "5", "--seed", "3", "--devices", "1000", "--agents", "200", "--burst", "0.5"]
+    arguments += ["--kinds", *kinds]
+    assert main(arguments) == 0, capsys.readouterr()
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("kills 5, reports ")
+    assert ", lost 0, double 0, recovery " in last
+
+
+def handled(port: int) -> float:
+    """Return how many reports a worker has counted to the end: stored, marked and acknowledged."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        found = re.search(r"^thaw_worker_reports_total (\S+)", answer.read().decode(), re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+@pytest.mark.parametrize("cut", [aof.cut_anywhere, aof.cut_inside_a_script])
+def test_a_worker_at_rest_reads_again_what_a_power_cut_took(
+    kafka: str, topic_prefix: str, tmp_path: Path, cut: object
+) -> None:
+    """No report comes afterwards that would make it look."""
+    with running(Redis) as redis:
+        system = System(kafka, redis.url, topic_prefix, tmp_path)
+        system.create_topics()
+        reports = system.reports(20_000)
+        [port] = free_ports(1)
+        with system.worker(port=port) as worker:
+            system.produce(reports.messages(8, limit_bytes=4_096))
+            system.wait_for_tally(reports.tally(), worker)
+            until(lambda: handled(port) == 20_000, 30, "the last batch to be over")
+            redis.kill()
+            assert callable(cut)
+            assert cut(redis.folder, random.Random(1)) > 0
+            redis.start()
+            assert system.tally() != reports.tally(), "the cut took something"
+            assert worker.wait(60), "it notices by itself"
+            assert worker.returncode == 75
+            assert "went back in time" in worker.log.read_text()
+        with system.worker() as again:
+            system.wait_for_tally(reports.tally(), again)
+            until(lambda: not system.store.dirty(), 30, "all estimates")
+
+
+def test_an_estimate_is_computed_although_a_power_cut_took_its_mark(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Exactly the mark and what came after it is gone: no offset tells, no report comes again."""
+    with running(Redis) as redis:
+        system = System(kafka, redis.url, topic_prefix, tmp_path)
+        system.create_topics()
+        # One message is one batch: its counts, then its mark.
+        some = {0: system.reports(1_000).messages(8)[0]}
+        assert len(some[0]) == 1
+        with system.worker(tick_ms=600_000) as worker:
+            system.produce(some)
+            until(system.store.dirty, 60, "the mark")
+            counted = system.tally()
+            worker.kill()
+        redis.kill()
+        path = aof.aof_file(redis.folder)
+        raw = path.read_bytes()
+        marks = [found for found in aof.commands(raw) if b"{dirty}:windows" in raw[found.start : found.end]]
+        with path.open("r+b") as file:
+            file.truncate(min(found.start for found in marks))
+        redis.start()
+        assert system.tally() == counted
+        assert system.store.dirty() == []
+        with system.worker() as again:
+            until(lambda: system.store.estimate(system.survey.id, system.window_ms), 60, "an estimate")
+            again.check()
+
+
+def test_a_redis_that_does_not_answer_stops_the_reading_and_not_only_the_counting(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Back pressure: far more than fits into the queues waits in Kafka, and not in the worker's memory."""
+    with running(Redis) as redis:
+        system = System(kafka, redis.url, topic_prefix, tmp_path)
+        system.create_topics()
+        reports = system.reports(200_000)
+        messages = reports.messages(8)
+        with system.worker() as worker:
+            system.produce(messages)
+            system.wait_for_tally(reports.tally(), worker)
+            before = rss_mib(worker.pid)
+            redis.child.send_signal(signal.SIGSTOP)
+            sent_mib = 0.0
+            while sent_mib < 300:
+                system.produce(messages)
+                sent_mib += sum(len(value) for values in messages.values() for value in values) / 2**20
+            until(lambda: "waiting for the store" in worker.log.read_text(), 60, "the worker to wait")
+            seen = [rss_mib(worker.pid)]
+
+            def at_rest() -> bool:
+                seen.append(rss_mib(worker.pid))
+                return len(seen) > 20 and max(seen[-20:]) - min(seen[-20:]) < 1.0
+
+            until(at_rest, 60, "memory that no longer changes", poll_seconds=0.1)
+            assert max(seen) - before < 200, (
+                f"{sent_mib:.0f} MiB wait; memory went from {before:.0f} to {max(seen):.0f}"
+            )
+            redis.child.send_signal(signal.SIGCONT)
+            last = system.reports(1_000, seed=2)
+            system.produce(last.messages(8))
+            system.wait_for_tally(reports.tally() + last.tally(), worker, seconds=120)
+
+
+def test_an_old_worker_sets_frames_of_a_newer_version_aside_and_counts_the_rest(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    system = System(kafka, redis_url, topic_prefix, tmp_path)
+    system.create_topics()
+    old, new = system.reports(2_000), system.reports(2_000, seed=2)
+    newer = {
+        partition: [value[:3] + bytes([VERSION + 1]) + value[4:] for value in values]
+        for partition, values in new.messages(8, limit_bytes=1_024).items()
+    }
+    mixed = {
+        partition: [frame + own for frame, own in zip(values, old.messages(8)[partition] * len(values), strict=False)]
+        for partition, values in newer.items()
+    }
+    with system.worker() as worker:
+        system.produce(mixed)
+        system.wait_for_tally(old.tally(), worker)
+        letters = system.read(system.settings.dead_letters_topic, sum(map(len, newer.values())))
+    assert {headers(letter)[REASON_HEADER] for letter in letters} == {b"version"}
+    assert sorted(letter.value() or b"" for letter in letters) == sorted(f for values in newer.values() for f in values)
+
+
+def test_a_leak_would_show() -> None:
+    rng = np.random.default_rng(1)
+    steady = [Point(second, 200 + rng.uniform(-3, 3), second) for second in range(90)]
+    leaking = [Point(second, 200 + second * 0.6, second) for second in range(90)]
+    warming = [Point(second, 200 + 60 * min(second, 20) / 20, second) for second in range(90)]
+    assert flat(steady)
+    assert flat(warming)
+    assert not flat(leaking)
+    assert "    89 s   253.4 MiB           89 ####" in curve(leaking)
