@@ -19,7 +19,7 @@ PARALLEL = $(MAKE) --no-print-directory --silent --jobs=3
 # (or fail, in CI), and the demo takes the fallback.
 TOLERATE = || [ $$? -eq 3 ]
 
-.PHONY: help demo setup check format test test-pure test-real kafka bench screenshots clean force
+.PHONY: help demo setup check format test test-pure test-real kafka bench chaos soak screenshots clean force
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,13 @@ bench: setup ## measure against the goals; ends with one line per goal
 
 screenshots: setup ## pictures of the page for the README into docs/images, from a real pipeline; takes two minutes
 	@exec $(BIN)/python -m tests.browser.screenshots $(ARGS)
+
+KILLS ?= 50
+chaos: setup ## break real parts KILLS=50 times at random moments and compare every count with an oracle
+	@exec $(BIN)/python -m tests.chaos --kills $(KILLS) $(ARGS)
+
+soak: setup ## watch the memory of a worker under load for SECONDS=600; fails if it grows
+	@exec $(BIN)/python -m tests.chaos.soak --seconds $(or $(SECONDS),600) $(ARGS)
 
 clean: ## remove .venv, .cache and the tools' caches; Debian packages stay
 	rm -rf .venv .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist
