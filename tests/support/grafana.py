@@ -1,0 +1,235 @@
+"""Grafana dashboards from the table of metrics: `python -m tests.support.grafana` writes them, tests compare them.
+
+Not part of the product: whoever runs Grafana takes the JSON, and only who changes metrics needs this and its package.
+"""
+
+from pathlib import Path
+
+from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, timeseries
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.common import GraphDrawStyle, LineStyle, VizOrientation
+from grafana_foundation_sdk.models.dashboard import (
+    DataSourceRef,
+    DynamicConfigValue,
+    VariableHide,
+    VariableRefresh,
+)
+
+from streams.metrics import METRICS, Metric, Part
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "grafana" / "dashboards"
+SOURCE = DataSourceRef(type_val="prometheus", uid="${source}")
+HALF, THIRD = 12, 8
+SURVEY = 'survey=~"$survey"'
+PLACE = f'{SURVEY},value=~"$value",window="$window"'
+
+
+def query(expression: str, legend: str, *, name: str = "A") -> prometheus.Dataquery:
+    return prometheus.Dataquery().expr(expression).legend_format(legend).ref_id(name)
+
+
+def panel(title: str, about: str, *queries: prometheus.Dataquery, unit: str = "short") -> timeseries.Panel:
+    made = (
+        timeseries.Panel()
+        .title(title)
+        .description(about)
+        .datasource(SOURCE)
+        .unit(unit)
+        .height(8)
+        .span(HALF)
+        .legend(common.VizLegendOptions().show_legend(True))
+        .draw_style(GraphDrawStyle.LINE)
+    )
+    for made_query in queries:
+        made.with_target(made_query)
+    return made
+
+
+def number(title: str, about: str, expression: str, *, unit: str = "short") -> stat.Panel:
+    return (
+        stat.Panel()
+        .title(title)
+        .description(about)
+        .datasource(SOURCE)
+        .unit(unit)
+        .height(4)
+        .span(THIRD)
+        .orientation(VizOrientation.AUTO)
+        .with_target(query(expression, "{{survey}}"))
+    )
+
+
+def _start(title: str, uid: str, about: str) -> dashboard.Dashboard:
+    made = dashboard.Dashboard(title).uid(uid).description(about).tags(["thaw"]).refresh("5s").time("now-15m", "now")
+    return made.with_variable(dashboard.DatasourceVariable("source").label("Prometheus").type("prometheus"))
+
+
+def _variable(name: str, label: str, expression: str, *, several: bool) -> dashboard.QueryVariable:
+    return (
+        dashboard.QueryVariable(name)
+        .label(label)
+        .datasource(SOURCE)
+        .query(expression)
+        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .multi(several)
+        .include_all(several)
+        .hide(VariableHide.DONT_HIDE)
+    )
+
+
+def estimates() -> dashboard.Dashboard:
+    """One survey: estimates with their bands, what rules read, users per rung, how trustworthy it all is."""
+    band = timeseries_band()
+    return (
+        _start("Thaw: estimates", "thaw-estimates", "Estimates with their bands, and what alert rules read.")
+        .with_variable(_variable("survey", "Survey", "label_values(thaw_survey_info, survey)", several=False))
+        .with_variable(
+            _variable("value", "Value", f"label_values(thaw_frequency_estimate_ratio{{{SURVEY}}}, value)", several=True)
+        )
+        .with_variable(
+            _variable(
+                "window", "Window", f"label_values(thaw_frequency_estimate_ratio{{{SURVEY}}}, window)", several=False
+            )
+        )
+        .with_panel(
+            number("Users", "Users of the window, on all rungs.", f'sum(thaw_users{{{SURVEY},window="$window"}})')
+        )
+        .with_panel(
+            number(
+                "Age of the last estimate",
+                "Time since anything of the survey was estimated.",
+                f"time() - max(thaw_last_estimate_timestamp_seconds{{{SURVEY}}})",
+                unit="s",
+            )
+        )
+        .with_panel(
+            number(
+                "Budget spent",
+                "Part of the lifetime budget that a device has spent if it answered every time.",
+                f"max(thaw_budget_spent_ratio{{{SURVEY}}})",
+                unit="percentunit",
+            )
+        )
+        .with_panel(band)
+        .with_panel(
+            panel(
+                "What alert rules read",
+                "A rule fires when its bound passes the dashed threshold. Bounds hold at all looks together.",
+                query(f'thaw_alert_bound_ratio{{{SURVEY},window="$window"}}', "{{value}} {{side}}", name="A"),
+                query(f"thaw_alert_threshold_ratio{{{SURVEY}}}", "{{value}} {{side}} threshold", name="B"),
+                unit="percentunit",
+            ).override_by_query("B", [_dashed(), _grey()])
+        )
+        .with_panel(
+            panel(
+                "Always-valid bounds",
+                "Wider than the band, and right at every look of a window's life together.",
+                query(f"thaw_frequency_always_valid_lower_bound_ratio{{{PLACE}}}", "{{value}} lower", name="A"),
+                query(f"thaw_frequency_always_valid_upper_bound_ratio{{{PLACE}}}", "{{value}} upper", name="B"),
+                unit="percentunit",
+            )
+        )
+        .with_panel(
+            panel(
+                "Users per rung",
+                "Users whose last answer is of this rung: they climb as the schedule opens rungs.",
+                query(f'thaw_users{{{SURVEY},window="$window"}}', "rung {{rung}}"),
+            )
+        )
+        .with_panel(
+            panel(
+                "Canary",
+                "Distance of canaries from their known truth in standard errors, closed windows.",
+                query('thaw_canary_z_score{window=~"[1-5]"}', "{{survey}} {{value}} {{window}}"),
+            )
+        )
+    )
+
+
+def timeseries_band() -> timeseries.Panel:
+    """Return estimates, and their bounds as thin dashed lines."""
+    return (
+        panel(
+            "Estimates",
+            "Share of each value with its interval at one look; it narrows as rungs open.",
+            query(f"thaw_frequency_estimate_ratio{{{PLACE}}}", "{{value}}", name="A"),
+            query(f"thaw_frequency_lower_bound_ratio{{{PLACE}}}", "{{value}} lower", name="B"),
+            query(f"thaw_frequency_upper_bound_ratio{{{PLACE}}}", "{{value}} upper", name="C"),
+            unit="percentunit",
+        )
+        .span(2 * HALF)
+        .height(10)
+        .override_by_query("B", [_thin(), _dashed()])
+        .override_by_query("C", [_thin(), _dashed()])
+    )
+
+
+def _dashed() -> DynamicConfigValue:
+    return DynamicConfigValue(id_val="custom.lineStyle", value=LineStyle(fill="dash", dash=[6, 6]))
+
+
+def _thin() -> DynamicConfigValue:
+    return DynamicConfigValue(id_val="custom.lineWidth", value=1)
+
+
+def _grey() -> DynamicConfigValue:
+    return DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": "gray"})
+
+
+def everything() -> dashboard.Dashboard:
+    """All metrics of the table, one panel each: counters as rates, histograms as quantiles."""
+    made = _start(
+        "Thaw: all metrics", "thaw-metrics", "Every metric of docs/metrics.md, by the process that serves it."
+    )
+    for part in ("exporter", "worker"):
+        made.with_row(dashboard.Row(part.capitalize()))
+        for metric in METRICS:
+            if metric.part == _part(part):
+                made.with_panel(metric_panel(metric))
+    return made
+
+
+def _part(name: str) -> Part:
+    return "exporter" if name == "exporter" else "worker"
+
+
+def metric_panel(metric: Metric) -> timeseries.Panel:
+    """Return the panel of one metric."""
+    legend = " ".join(f"{{{{{label}}}}}" for label in metric.labels) or "{{instance}}"
+    if metric.kind == "histogram":
+        rate = f"sum by (le) (rate({metric.name}_bucket[1m]))"
+        quantiles = [
+            query(f"histogram_quantile({share}, {rate})", f"p{round(100 * share)}", name=name)
+            for share, name in ((0.5, "A"), (0.99, "B"))
+        ]
+        return panel(metric.name, metric.help, *quantiles, unit="s").span(THIRD)
+    if metric.kind == "counter":
+        kept = f"sum by ({', '.join(metric.labels)}) " if metric.labels else "sum"
+        return panel(
+            f"{metric.name} per second", metric.help, query(f"{kept}(rate({metric.name}[1m]))", legend), unit="cps"
+        ).span(THIRD)
+    if metric.name.endswith("_timestamp_seconds"):
+        return panel(f"Age of {metric.name}", metric.help, query(f"time() - {metric.name}", legend), unit="s").span(
+            THIRD
+        )
+    unit = "percentunit" if metric.name.endswith("_ratio") else "short"
+    return panel(metric.name, metric.help, query(metric.name, legend), unit=unit).span(THIRD)
+
+
+DASHBOARDS = {"estimates.json": estimates, "metrics.json": everything}
+
+
+def text_of(name: str) -> str:
+    """Return a dashboard as it should stand in its file."""
+    return JSONEncoder(sort_keys=True, indent=2).encode(DASHBOARDS[name]().build()) + "\n"
+
+
+def write() -> None:
+    """Write all dashboards anew."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in DASHBOARDS:
+        (FOLDER / name).write_text(text_of(name))
+
+
+if __name__ == "__main__":
+    write()
