@@ -84,6 +84,7 @@ def use_everything(store: RedisStore) -> None:
     secret = store.lock(BITS_IN_GROUPS.id, WINDOW, 60_000)
     assert secret is not None
     assert store.save_estimate(BITS_IN_GROUPS.id, WINDOW, secret, b"{}", NOW_MS, point=b"1 x")
+    assert store.mark_after_restart() == 1
     for window_ms in (None, WINDOW):
         assert store.swap_state(BITS_IN_GROUPS.id, "bound", window_ms, b"", b"1", NOW_MS)
 
