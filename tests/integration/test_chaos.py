@@ -16,14 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from producers.wire import VERSION
-from streams.deadletter import REASON_HEADER
 from streams.local import Redis
 from streams.local_process import free_ports
 from tests.chaos import aof
 from tests.chaos.__main__ import main
 from tests.chaos.soak import Point, curve, flat, rss_mib
-from tests.integration.workers import System, headers
+from tests.integration.workers import System
 from tests.support.deadline import until
 from tests.support.parts import running
 
@@ -139,28 +137,6 @@ def test_a_redis_that_does_not_answer_stops_the_reading_and_not_only_the_countin
             last = system.reports(1_000, seed=2)
             system.produce(last.messages(8))
             system.wait_for_tally(reports.tally() + last.tally(), worker, seconds=120)
-
-
-def test_an_old_worker_sets_frames_of_a_newer_version_aside_and_counts_the_rest(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
-    system = System(kafka, redis_url, topic_prefix, tmp_path)
-    system.create_topics()
-    old, new = system.reports(2_000), system.reports(2_000, seed=2)
-    newer = {
-        partition: [value[:3] + bytes([VERSION + 1]) + value[4:] for value in values]
-        for partition, values in new.messages(8, limit_bytes=1_024).items()
-    }
-    mixed = {
-        partition: [frame + own for frame, own in zip(values, old.messages(8)[partition] * len(values), strict=False)]
-        for partition, values in newer.items()
-    }
-    with system.worker() as worker:
-        system.produce(mixed)
-        system.wait_for_tally(old.tally(), worker)
-        letters = system.read(system.settings.dead_letters_topic, sum(map(len, newer.values())))
-    assert {headers(letter)[REASON_HEADER] for letter in letters} == {b"version"}
-    assert sorted(letter.value() or b"" for letter in letters) == sorted(f for values in newer.values() for f in values)
 
 
 def test_a_leak_would_show() -> None:
