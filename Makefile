@@ -19,7 +19,7 @@ PARALLEL = $(MAKE) --no-print-directory --silent --jobs=3
 # (or fail, in CI), and the demo takes the fallback.
 TOLERATE = || [ $$? -eq 3 ]
 
-.PHONY: help demo setup check format test test-pure test-real kafka bench chaos soak screenshots clean force
+.PHONY: help demo setup check format test test-pure test-real kafka bench generated chaos soak screenshots clean force
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,12 @@ chaos: setup ## break real parts KILLS=50 times at random moments and compare ev
 
 soak: setup ## watch the memory of a worker under load for SECONDS=600; fails if it grows
 	@exec $(BIN)/python -m tests.chaos.soak --seconds $(or $(SECONDS),600) $(ARGS)
+
+generated: setup ## write generated parts of the docs, the examples' alert rules and Grafana's dashboards anew
+	$(BIN)/python -m tests.support.docs
+	$(BIN)/thaw alerts render deploy/surveys/*.toml --output deploy/prometheus/rules/surveys.yaml
+	$(BIN)/thaw alerts render --pipeline --output deploy/prometheus/rules/pipeline.yaml
+	$(BIN)/python -m tests.support.grafana
 
 clean: ## remove .venv, .cache and the tools' caches; Debian packages stay
 	rm -rf .venv .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist
