@@ -183,3 +183,13 @@ def _version() -> str:
         return version("thaw")
     except PackageNotFoundError:
         return "0"
+
+
+def documentation() -> str:
+    """Return the table of paths as Markdown, for docs/dashboard.md."""
+    lines = ["| path | what it answers | may be asked |", "|---|---|---|"]
+    for operation in OPERATIONS:
+        asked = ", ".join(f"`{name}`" for name in operation.query) or ""
+        lines.append(f"| `{operation.path}` | {operation.summary} | {asked} |")
+    lines.append("| `/api/v1/events` | What changes, as server-sent events: `health`, `alerts`, `window`. | |")
+    return "\n".join(lines)

@@ -261,7 +261,7 @@ export class LifeChart extends Chart {
       ],
       bands: [{ series: [3, 2], fill: faded(colour, 0.26) }],
       axes: axes(1000, axisNumber(quantity)),
-      padding: [24, 14, 0, 0],
+      padding: [24, 30, 0, 0],
       scales: { x: { time: true, range: () => this.xRange }, y: { range: () => this.yRange } },
       cursor: { show: false },
       hooks: { drawClear: [(u) => this.rungs(u)] },
@@ -286,6 +286,7 @@ export class LifeChart extends Chart {
       if (x < left - 1 || x > left + width) return;
       ctx.strokeStyle = cssVariable("--line-strong");
       ctx.lineWidth = ratio;
+      ctx.setLineDash([2 * ratio, 3 * ratio]);
       ctx.beginPath();
       ctx.moveTo(x, top);
       ctx.lineTo(x, top + height);
@@ -332,7 +333,7 @@ export class UsersChart extends Chart {
     return {
       series,
       axes: axes(stepMs, (value) => compact(value)),
-      padding: [10, 14, 0, 0],
+      padding: [10, 30, 0, 0],
       scales: {
         x: { time: true, range: (_u, min, max) => [min - half, max + half] },
         y: { range: () => [0, 1.06 * this.most] },

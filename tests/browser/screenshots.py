@@ -25,7 +25,7 @@ COMPLETE = "up to rung 3 of 3"
 
 
 def opened(browser: Browser, url: str, width: int, height: int, theme: Literal["dark", "light"], scale: float) -> Page:
-    """Return the page when its charts are drawn and the life that it shows is complete."""
+    """Return the page, connected."""
     page = browser.new_page(
         viewport={"width": width, "height": height},
         color_scheme=theme,
@@ -35,9 +35,12 @@ def opened(browser: Browser, url: str, width: int, height: int, theme: Literal["
     )
     page.goto(url)
     page.wait_for_selector('#live[data-state="live"]')
-    caption = page.locator(".figure-life figcaption").first
-    until(lambda: COMPLETE in caption.inner_text(), 60, "a complete life", poll_seconds=0.05)
     return page
+
+
+def is_complete(page: Page) -> bool:
+    """Tell whether the life that is shown has come to its last rung."""
+    return COMPLETE in page.locator(".figure-life figcaption").first.inner_text()
 
 
 def windows_of(url: str, survey_id: str) -> int:
@@ -53,10 +56,17 @@ def take(folder: Path) -> list[Path]:
 
     def shot(page: Page, name: str, selector: str | None = None) -> None:
         path = folder / f"{name}.png"
-        if selector is None:
-            page.screenshot(path=path, animations="disabled")
-        else:
-            page.locator(selector).first.screenshot(path=path, animations="disabled")
+
+        def taken() -> bool:
+            """Take it while a complete life is shown: the page goes on to the next window after a while."""
+            before = is_complete(page)
+            if selector is None:
+                page.screenshot(path=path, animations="disabled")
+            else:
+                page.locator(selector).first.screenshot(path=path, animations="disabled")
+            return before and is_complete(page)
+
+        until(taken, 120, "a picture of a complete life", poll_seconds=0.3)
         made.append(path)
         print(path, file=sys.stderr)
 
@@ -77,7 +87,8 @@ def take(folder: Path) -> list[Path]:
             worker.kill()
             page.wait_for_selector("#banner:not([hidden])", timeout=60_000)
             page.set_viewport_size({"width": 1440, "height": 620})
-            shot(page, "stale-light")
+            page.screenshot(path=folder / "stale-light.png", animations="disabled")
+            made.append(folder / "stale-light.png")
         finally:
             pipeline.stop()
     return made

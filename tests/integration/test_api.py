@@ -103,9 +103,3 @@ def test_and_so_it_is_for_a_survey_and_a_window_that_exist(case: "schemathesis.C
     case.validate_response(response)
     if case.method == "GET" and not case.query:
         assert response.status_code == 200
-
-
-def test_every_path_of_the_description_is_served_and_no_other() -> None:
-    assert sorted(openapi.description()["paths"]) == sorted(
-        [operation.path for operation in openapi.OPERATIONS] + ["/api/v1/events"]
-    )

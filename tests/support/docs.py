@@ -5,7 +5,7 @@ from pathlib import Path
 
 from estimators import catalogue
 from producers import survey_docs
-from streams import metrics, settings
+from streams import metrics, openapi, settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -14,6 +14,7 @@ BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
     ("mechanisms.md", "sections"): catalogue.sections,
     ("surveys.md", "fields"): survey_docs.fields,
     ("settings.md", "settings"): settings.documentation,
+    ("dashboard.md", "api"): openapi.documentation,
     ("metrics.md", "exporter"): lambda: metrics.documentation("exporter"),
     ("metrics.md", "worker"): lambda: metrics.documentation("worker"),
 }
