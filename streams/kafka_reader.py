@@ -12,7 +12,7 @@ from streams.connections import librdkafka_options
 from streams.fold import PartitionBatch, Record
 from streams.settings import Settings
 
-_TIMEOUT_SECONDS = 10.0
+_TIMEOUT_SECONDS = 5.0
 _MESSAGES_AT_ONCE = 1_000
 
 
@@ -126,7 +126,7 @@ class TopicReader:
             while open_partitions:
                 found = self._consumer.consume(_MESSAGES_AT_ONCE, timeout=1.0)
                 silent = 0 if found else silent + 1
-                if silent > _TIMEOUT_SECONDS:
+                if silent > 3 * _TIMEOUT_SECONDS:
                     raise ReadError(f"the broker sends nothing of {self._topic} any more; is it away?")
                 good = [message for message in found if not self._is_note(message, ends, open_partitions)]
                 if good:

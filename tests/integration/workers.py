@@ -27,6 +27,7 @@ from tests.support.deadline import until
 from tests.support.surveys import survey_text
 
 MINUTE_MS = 60_000
+THAW = (sys.executable, "-m", "streams.cli")
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,9 @@ class System:
         assert self._producer.flush(30) == 0
 
     @contextmanager
-    def worker(self, *, instance: str = "one", port: int | None = None, **settings: Any) -> Iterator[Child]:
+    def worker(
+        self, *, instance: str = "one", port: int | None = None, command: Sequence[str] = THAW, **settings: Any
+    ) -> Iterator[Child]:
         """Run `thaw worker` in a process of its own; it is killed at the end unless the test stopped it."""
         self._workers += 1
         shown = self.settings
@@ -116,7 +119,7 @@ class System:
         }
         child = Child(
             f"worker {instance}",
-            [sys.executable, "-m", "streams.cli", "worker"],
+            [*command, "worker"],
             log=self.folder / f"worker-{self._workers}.log",
             env=env,
         )
@@ -162,7 +165,9 @@ def headers(message: Message) -> dict[str, bytes]:
     return dict(cast(list[tuple[str, bytes]], message.headers() or []))
 
 
-def run_thaw(settings: Settings, *arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
+def run_thaw(
+    settings: Settings, *arguments: str, command: Sequence[str] = THAW, **env: str
+) -> "subprocess.CompletedProcess[str]":
     """Run a command of the command line to its end."""
     told = {
         "THAW_KAFKA": settings.kafka,
@@ -171,7 +176,7 @@ def run_thaw(settings: Settings, *arguments: str, **env: str) -> "subprocess.Com
         "THAW_SURVEYS": settings.surveys,
     }
     return subprocess.run(
-        [sys.executable, "-m", "streams.cli", *arguments],
+        [*command, *arguments],
         env={**os.environ, **told, **env},
         capture_output=True,
         text=True,
