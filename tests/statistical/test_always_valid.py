@@ -122,7 +122,6 @@ def test_checkpoints_hold_when_all_ones_come_first() -> None:
         without_growth |= np.array(state.lower) > look.truth
     for side in wrong:
         assert side.sum() <= most_errors(alpha)
-    print("WG", without_growth.mean())
     assert without_growth.mean() > 0.5, "the rule for newcomers is not needed here: the test is blind"
 
 
