@@ -154,11 +154,11 @@ class System:
         return status
 
     def invite(self) -> None:
-        """Let a third worker join, or leave again if it is there."""
-        if self.guest in self.kept:
-            self.dismiss(self.guest, 30.0)
-        else:
+        """Let a third worker join, or leave again if it is there and has come so far that it can be told."""
+        if self.guest not in self.kept:
             self.kept.append(self.guest)
+        elif self.guest.child is not None and _takes_orders(self.guest.child):
+            self.dismiss(self.guest, 30.0)
 
     def bring_back(self, part: Program, *, after_seconds: float, before: Callable[[], object] = lambda: None) -> None:
         """Start a killed part again in the background, after a while and after what `before` does to its data."""
