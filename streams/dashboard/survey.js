@@ -2,14 +2,14 @@
 
 import { api } from "./api.js";
 import { LifeChart, UsersChart, WindowsChart } from "./charts.js";
-import { h, keyed, setAttribute, setText, svg } from "./dom.js";
+import { h, keyed, setAttribute, setText } from "./dom.js";
 import { count, epsilonText, halfWidth, number, plural, points, sentence, span, time } from "./format.js";
 import { rungColour, valueColour } from "./palette.js";
 import { isDark } from "./theme.js";
+import { ValuesTable } from "./values.js";
 
 const WINDOWS_SHOWN = 60;
 const VALUES_DRAWN = 6;
-const ROWS_SHOWN = 12;
 const HOLD_MS = 4000;
 const ARRIVAL_MS = 2000;
 
@@ -40,7 +40,6 @@ export class SurveyView {
     this.pinned = null;
     this.following = null;
     this.hover = null;
-    this.allRows = false;
     this.order = [];
     this.drawn = [];
     this.build();
@@ -60,19 +59,9 @@ export class SurveyView {
     this.follow = h("button", { type: "button", class: "small-button", "aria-pressed": "true", on: { click: () => this.unpin() } }, "follow");
     this.chart2 = figure("One window's life", "life", h("div", { class: "buttons" }, older, newer, this.follow));
     this.chart3 = figure("Users per rung", "users");
-    this.rows = h("tbody", {});
-    this.more = h("button", { type: "button", class: "small-button more", hidden: true, on: { click: () => { this.allRows = !this.allRows; this.draw(); } } });
-    this.tableTitle = h("h3", {}, "Values by lower bound");
-    this.tableSentence = h("p", { class: "sentence" });
-    const list = h("div", { class: "card figure figure-values", data: { chart: "values" } },
-      h("div", { class: "figure-head" }, this.tableTitle),
-      h("div", { class: "scroll" }, h("table", { class: "values" },
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "value"), h("th", { scope: "col", class: "wide" }, "band"),
-          h("th", { scope: "col", class: "num" }, "estimate"), h("th", { scope: "col", class: "num" }, "between"),
-          h("th", { scope: "col", class: "num truth" }, "truth"))), this.rows)),
-      this.more, this.tableSentence);
+    this.values = new ValuesTable(info, { chosen: (index) => this.choose(index), changed: () => this.draw() });
     this.empty = h("p", { class: "card empty" }, "No estimates yet. They appear a second after the first report was counted.");
-    this.grid = h("div", { class: "grid", hidden: true }, this.chart1.node, list, this.chart2.node, this.chart3.node);
+    this.grid = h("div", { class: "grid", hidden: true }, this.chart1.node, this.values.node, this.chart2.node, this.chart3.node);
     this.node = h("section", { class: "survey", id: info.id, data: { survey: info.id }, "aria-labelledby": `${info.id}-title` },
       h("div", { class: "survey-head" },
         h("div", {}, h("h2", { id: `${info.id}-title` }, info.question),
@@ -339,62 +328,9 @@ export class SurveyView {
 
   drawValues(window, focus, dark) {
     const quantity = this.quantity(focus);
-    const same = this.order.filter(({ index }) => this.quantity(index) === quantity);
-    const rows = this.allRows ? same : same.slice(0, ROWS_SHOWN);
-    const halves = rows.map(({ row }) => halfWidth(row)).filter((half) => half !== null);
-    const finest = halves.length ? Math.min(...halves) : 0.01;
-    const lowest = Math.min(quantity === "share" ? 0 : Infinity, ...rows.map(({ row }) => row.lower ?? Infinity));
-    const highest = Math.max(...rows.map(({ row }) => row.upper ?? -Infinity), lowest + 1e-6);
-    const place = (value) => (100 * (value - lowest)) / (highest - lowest);
-    const truth = window.truth?.shares ?? null;
-    setAttribute(this.rows.parentElement, "data-truth", truth !== null);
-    keyed(this.rows, rows, ({ index }) => index, ({ index }) => this.makeRow(index), (node, { row, index }) => {
-      const parts = node.parts;
-      setAttribute(node, "data-lower", row.lower);
-      setAttribute(node, "data-upper", row.upper);
-      setAttribute(node, "aria-selected", index === focus);
-      const colour = this.colour(index, dark) ?? "var(--muted)";
-      parts.swatch.style.background = colour;
-      parts.bar.style.stroke = colour;
-      parts.tick.style.stroke = colour;
-      const known = row.lower !== null && row.upper !== null;
-      setAttribute(parts.bar, "x1", known ? place(row.lower).toFixed(2) : 0);
-      setAttribute(parts.bar, "x2", known ? place(row.upper).toFixed(2) : 0);
-      for (const end of ["x1", "x2"]) setAttribute(parts.tick, end, row.estimate === null ? 0 : place(row.estimate).toFixed(2));
-      const real = truth?.[index] ?? null;
-      setAttribute(parts.real, "visibility", real === null ? "hidden" : "visible");
-      if (real !== null) {
-        setAttribute(parts.real, "x1", place(real).toFixed(2));
-        setAttribute(parts.real, "x2", place(real).toFixed(2));
-      }
-      setText(parts.estimate, number(row.estimate, quantity, finest));
-      setText(parts.between, known ? `${number(row.lower, quantity, finest)} – ${number(row.upper, quantity, finest)}` : "–");
-      setText(parts.truth, real === null ? "" : number(real, quantity, finest));
-    });
-    this.more.hidden = same.length <= ROWS_SHOWN;
-    setText(this.more, this.allRows ? "show fewer" : `show all ${same.length}`);
-    setText(this.tableTitle, `Values by lower bound, ${time(window.window_start_ms, this.info.window_step_ms)}`);
-    const top = same[0].row;
-    setText(this.tableSentence, `First is ${top.value}: ${sentence(window, top, quantity)}. Where bands overlap, the order is not certain.`);
+    const rows = this.order.filter(({ index }) => this.quantity(index) === quantity);
+    this.values.update({ window, rows, focus, quantity, colour: (index) => this.colour(index, dark), stepMs: this.info.window_step_ms });
     setAttribute(this.node, "data-current", window.window_start_ms);
-  }
-
-  makeRow(index) {
-    const parts = {
-      swatch: h("i", { "aria-hidden": "true" }),
-      bar: svg("line", { class: "whisker", y1: 10, y2: 10 }),
-      real: svg("line", { class: "real", y1: 2, y2: 18 }),
-      tick: svg("line", { class: "tick", y1: 4, y2: 16 }),
-      estimate: h("td", { class: "num strong" }),
-      between: h("td", { class: "num" }),
-      truth: h("td", { class: "num truth" }),
-    };
-    const name = h("button", { type: "button", class: "value-name", on: { click: () => this.choose(index) } }, parts.swatch, this.info.values[index]);
-    const picture = svg("svg", { viewBox: "0 0 100 20", preserveAspectRatio: "none", "aria-hidden": "true" }, parts.bar, parts.tick, parts.real);
-    const node = h("tr", { data: { value: this.info.values[index] } }, h("th", { scope: "row" }, name), h("td", { class: "wide" }, picture),
-      parts.estimate, parts.between, parts.truth);
-    node.parts = parts;
-    return node;
   }
 
   showAge(lastMs, stale) {

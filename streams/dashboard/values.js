@@ -1,0 +1,91 @@
+// The values of one window, sorted by lower bound, each with its band as a bar.
+
+import { h, keyed, setAttribute, setText, svg } from "./dom.js";
+import { halfWidth, number, sentence, time } from "./format.js";
+
+const ROWS_SHOWN = 12;
+
+export class ValuesTable {
+  constructor(info, { chosen, changed }) {
+    this.info = info;
+    this.chosen = chosen;
+    this.all = false;
+    this.rows = h("tbody", {});
+    const toggle = () => {
+      this.all = !this.all;
+      changed();
+    };
+    this.more = h("button", { type: "button", class: "small-button more", hidden: true, on: { click: toggle } });
+    this.title = h("h3", {}, "Values by lower bound");
+    this.caption = h("p", { class: "sentence" });
+    const head = h("tr", {}, h("th", { scope: "col" }, "value"), h("th", { scope: "col", class: "wide" }, "band"),
+      h("th", { scope: "col", class: "num" }, "estimate"), h("th", { scope: "col", class: "num" }, "between"),
+      h("th", { scope: "col", class: "num truth" }, "truth"));
+    this.node = h("div", { class: "card figure figure-values", data: { chart: "values" } },
+      h("div", { class: "figure-head" }, this.title),
+      h("div", { class: "scroll" }, h("table", { class: "values" }, h("thead", {}, head), this.rows)),
+      this.more, this.caption);
+  }
+
+  /** rows: [{row, index}] by lower bound; colour(index): null for values that have no line. */
+  update({ window, rows, focus, quantity, colour, stepMs }) {
+    const shown = this.all ? rows : rows.slice(0, ROWS_SHOWN);
+    const halves = shown.map(({ row }) => halfWidth(row)).filter((half) => half !== null);
+    const finest = halves.length ? Math.min(...halves) : 0.01;
+    const lowest = Math.min(quantity === "share" ? 0 : Infinity, ...shown.map(({ row }) => row.lower ?? Infinity));
+    const highest = Math.max(...shown.map(({ row }) => row.upper ?? -Infinity), lowest + 1e-6);
+    const place = (value) => ((100 * (value - lowest)) / (highest - lowest)).toFixed(2);
+    const truth = window.truth?.shares ?? null;
+    setAttribute(this.rows.parentElement, "data-truth", truth !== null);
+    keyed(this.rows, shown, ({ index }) => index, ({ index }) => this.make(index), (node, { row, index }) => {
+      setAttribute(node, "aria-selected", index === focus);
+      this.fill(node, row, { place, finest, quantity, colour: colour(index) ?? "var(--muted)", real: truth?.[index] ?? null });
+    });
+    this.more.hidden = rows.length <= ROWS_SHOWN;
+    setText(this.more, this.all ? "show fewer" : `show all ${rows.length}`);
+    setText(this.title, `Values by lower bound, ${time(window.window_start_ms, stepMs)}`);
+    const top = rows[0].row;
+    setText(this.caption, `First is ${top.value}: ${sentence(window, top, quantity)}. Where bands overlap, the order is not certain.`);
+  }
+
+  fill(node, row, { place, finest, quantity, colour, real }) {
+    const { parts } = node;
+    const known = row.lower !== null && row.upper !== null;
+    const say = (value) => number(value, quantity, finest);
+    const put = (line, from, to = from) => {
+      setAttribute(line, "visibility", from === null ? "hidden" : "visible");
+      if (from === null) return;
+      setAttribute(line, "x1", place(from));
+      setAttribute(line, "x2", place(to));
+    };
+    setAttribute(node, "data-lower", row.lower);
+    setAttribute(node, "data-upper", row.upper);
+    parts.swatch.style.background = colour;
+    parts.bar.style.stroke = colour;
+    parts.tick.style.stroke = colour;
+    put(parts.bar, known ? row.lower : null, row.upper);
+    put(parts.tick, row.estimate);
+    put(parts.real, real);
+    setText(parts.estimate, say(row.estimate));
+    setText(parts.between, known ? `${say(row.lower)} – ${say(row.upper)}` : "–");
+    setText(parts.truth, real === null ? "" : say(real));
+  }
+
+  make(index) {
+    const parts = {
+      swatch: h("i", { "aria-hidden": "true" }),
+      bar: svg("line", { class: "whisker", y1: 10, y2: 10 }),
+      tick: svg("line", { class: "tick", y1: 4, y2: 16 }),
+      real: svg("line", { class: "real", y1: 2, y2: 18 }),
+      estimate: h("td", { class: "num strong" }),
+      between: h("td", { class: "num" }),
+      truth: h("td", { class: "num truth" }),
+    };
+    const name = h("button", { type: "button", class: "value-name", on: { click: () => this.chosen(index) } }, parts.swatch, h("span", {}, this.info.values[index]));
+    const picture = svg("svg", { viewBox: "0 0 100 20", preserveAspectRatio: "none", "aria-hidden": "true" }, parts.bar, parts.tick, parts.real);
+    const node = h("tr", { data: { value: this.info.values[index] } }, h("th", { scope: "row" }, name), h("td", { class: "wide" }, picture),
+      parts.estimate, parts.between, parts.truth);
+    node.parts = parts;
+    return node;
+  }
+}
