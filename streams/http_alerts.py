@@ -36,7 +36,7 @@ def threshold_alerts(survey: Survey, records: Mapping[str, EstimateRecord]) -> l
                 same = (bound.value, bound.side, bound.threshold) == (rule.value, rule.side, rule.threshold)
                 if same and bound.firing and bound.bound is not None and alert.state == "inactive":
                     summary = f"{rule.value} is surely {rule.side} {rule.threshold:.4g}: the bound is {bound.bound:.4g}"
-                    alert = Alert(name, "firing", survey.id, rule.value, age, summary, record.computed_ms, None)
+                    alert = Alert(name, "firing", survey.id, rule.value, age, summary, None, None)
         found.append(alert)
     return found
 
