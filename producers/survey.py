@@ -26,6 +26,10 @@ from producers.wire import Layout
 
 __all__ = ["Canary", "Survey", "SurveyError", "canonical_json", "load_folder", "load_survey", "parse_survey"]
 
+MAX_FILE_CHARACTERS = 8 << 20
+"""Longer files are not read: a worker looks at every file of its folder. Tens of thousands of values fit."""
+_DEEP_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]{1,200}[ \t]?\.[ \t]?){17}""", re.ASCII)
+
 
 @dataclass(frozen=True)
 class Canary:
@@ -120,14 +124,23 @@ def load_survey(path: str | Path) -> Survey:
 
 def parse_survey(text: str, source: str = "survey") -> Survey:
     """Check the text of a survey file; `source` names it in messages."""
+    if len(text) > MAX_FILE_CHARACTERS:
+        raise SurveyError(source, "file", f"{len(text):,} characters", f"at most {MAX_FILE_CHARACTERS:,}; shorten it")
+    if _DEEP_KEY.search(text):
+        # The TOML reader keeps every prefix of a dotted key: a file of 200 kB would take gigabytes.
+        raise SurveyError(source, "file", "a key of many parts", "a survey file has tables of one level; write [table]")
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        try:
+            file = msgspec.convert(data, SurveyFile)
+        except msgspec.ValidationError as error:
+            explain_shape(source, data, str(error))
+    except SurveyError:
+        raise
+    except ValueError as error:
         raise SurveyError(source, "file", str(error), "this is not TOML; correct the line it names") from None
-    try:
-        file = msgspec.convert(data, SurveyFile)
-    except msgspec.ValidationError as error:
-        explain_shape(source, data, str(error))
+    except RecursionError:
+        raise SurveyError(source, "file", "lists or tables inside each other", "nested too deeply to be read") from None
     return _Checker(source, data).survey(file)
 
 

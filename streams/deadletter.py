@@ -6,6 +6,7 @@ A dead letter must never know more than the report did: no key, and headers only
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from streams.applier import LeaveError
@@ -17,6 +18,9 @@ logger = logging.getLogger(__name__)
 
 REASON_HEADER = "dlq-reason"
 OFFSET_HEADER = "dlq-offset"
+
+SEND_AT_ONCE = 5_000
+"""Letters handed to the producer before it is waited for. More: a flood of tiny bad frames takes more memory."""
 
 
 def to_message(topic: str, letter: DeadLetter) -> Outgoing:
@@ -50,6 +54,24 @@ class DeadLetterOffice:
         Raises:
             LeaveError: the brokers do not take them; their batch must not be acknowledged.
         """
+        for start in range(0, len(letters), SEND_AT_ONCE):
+            self._send(letters[start : start + SEND_AT_ONCE])
+        firsts = {letter.reason: letter for letter in reversed(letters)}
+        for reason, count in Counter(letter.reason for letter in letters).items():
+            self._metrics.dead_letters.labels(reason).inc(count)
+            first = firsts[reason]
+            # One line for a whole flood: whoever can send bad frames must not be able to fill the disk with words.
+            logger.warning(
+                "%s[%d]@%d: refused (%s)%s; sent to %s",
+                first.topic,
+                first.partition,
+                first.offset,
+                reason,
+                f" with {count - 1} more" if count > 1 else "",
+                self._topic,
+            )
+
+    def _send(self, letters: Sequence[DeadLetter]) -> None:
         try:
             self._publisher.send(
                 [to_message(self._topic, letter) for letter in letters],
@@ -58,13 +80,3 @@ class DeadLetterOffice:
             )
         except PublishError as error:
             raise LeaveError(f"dead letters cannot be sent: {error}") from error
-        for letter in letters:
-            self._metrics.dead_letters.labels(letter.reason).inc()
-            logger.warning(
-                "%s[%d]@%d: refused (%s); sent to %s",
-                letter.topic,
-                letter.partition,
-                letter.offset,
-                letter.reason,
-                self._topic,
-            )
