@@ -94,14 +94,14 @@ class Worker(msgspec.Struct, frozen=True):
 
 
 class CanaryScore(msgspec.Struct, frozen=True):
-    """How far the canary's estimate is from its known truth, in standard errors, where it is farthest."""
+    """How far the canary's last five complete windows are from the known truth, in standard errors, where farthest."""
 
     survey: str
     window_start_ms: int
     value: str
     z: float
     limit: float
-    """Above it (in size) something is wrong: one false alarm in a thousand windows."""
+    """Above it (in size) something is wrong: `canary` in `[limits]` of the survey file, as in the alert rule."""
 
 
 class SurveyHealth(msgspec.Struct, frozen=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist
 from typing import Final
 
 from producers.survey import Survey
@@ -23,7 +22,8 @@ STALE_LEAST_MS: Final = 15_000
 """Estimates younger than this are never called stale: a rebalance takes that long."""
 DIRTY_MS: Final = 15_000
 """A count that waits longer than this for its estimate means that nobody estimates."""
-CANARY_FALSE_ALARM: Final = 0.001
+CANARY_WINDOWS: Final = 5
+"""Complete windows that the canary is judged by, as the alert rule does: one alone says little."""
 
 _REJECTED = "rejected:"
 _COUNTED = ("applied", "duplicate", "stale", "conflict", "expired")
@@ -97,14 +97,20 @@ def canary_scores(survey: Survey, record: EstimateRecord) -> list[tuple[float, s
     return scores
 
 
-def canary_score(survey: Survey, record: EstimateRecord) -> CanaryScore | None:
-    """Return the score of the value that is farthest from its truth."""
-    scores = canary_scores(survey, record)
+def canary_score(survey: Survey, records: Sequence[EstimateRecord]) -> CanaryScore | None:
+    """Return the score, over these windows together (newest last), of the value that is farthest from its truth.
+
+    The same sum over the square root of the number of windows, and the same limit, as the alert rule of the survey.
+    """
+    scores: dict[str, list[float]] = {}
+    for record in records:
+        for z, value in canary_scores(survey, record):
+            scores.setdefault(value, []).append(z)
     if not scores:
         return None
-    z, value = max(scores, key=lambda score: abs(score[0]))
-    limit = NormalDist().inv_cdf(1 - CANARY_FALSE_ALARM / (2 * len(scores)))
-    return CanaryScore(survey.id, record.window_start_ms, value, round(z, 3), round(limit, 3))
+    joint = {value: sum(found) / math.sqrt(len(found)) for value, found in scores.items()}
+    value = max(joint, key=lambda name: abs(joint[name]))
+    return CanaryScore(survey.id, records[-1].window_start_ms, value, round(joint[value], 3), survey.limits.canary_z)
 
 
 def stale_after_ms(survey: Survey) -> int:

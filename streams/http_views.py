@@ -14,7 +14,7 @@ from streams.api_types import Alerts, CanaryScore, Health, Life, Quantity, Surve
 from streams.clock import Clock, system_clock
 from streams.estimate_record import EstimateRecord
 from streams.exporter import Reader, windows_by_age
-from streams.health import Rates, canary_score, make_health, store_down
+from streams.health import CANARY_WINDOWS, Rates, canary_score, make_health, store_down
 from streams.heartbeat import Heartbeat
 from streams.http_alerts import in_order, pipeline_alerts, threshold_alerts
 from streams.store import StoreUnavailableError
@@ -178,13 +178,13 @@ class Views:
         return newest
 
     def _canary(self, surveys: Sequence[Survey], now_ms: int) -> CanaryScore | None:
-        """Score the newest complete window of the first canary."""
+        """Score the newest complete windows of the first canary."""
         for survey in surveys:
             if survey.canary is not None:
                 complete_ms = now_ms - survey.windows.size_ms - survey.opens_ms[-1] - survey.jitter_ms
                 starts = [start_ms for start_ms in self._reader.starts(survey.id) if start_ms <= complete_ms]
-                record = self._reader.record(survey.id, starts[-1]) if starts else None
-                score = canary_score(survey, record) if record is not None else None
+                read = [self._reader.record(survey.id, start_ms) for start_ms in starts[-CANARY_WINDOWS:]]
+                score = canary_score(survey, [record for record in read if record is not None])
                 if score is not None:
                     return score
         return None

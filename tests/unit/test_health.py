@@ -69,22 +69,32 @@ def as_dict(record: EstimateRecord) -> dict[str, Any]:
 
 
 def test_the_canary_is_scored_where_it_is_farthest_from_its_truth() -> None:
-    score = canary_score(canary(), canary_record([0.5, 0.3, 0.1]))
+    score = canary_score(canary(), [canary_record([0.5, 0.3, 0.1])])
     assert score is not None
     # sqrt(0.0004 + 0.2 * 0.8 / 2000) = 0.0219: a tenth below is 4.56 of them.
     assert score.value == "c"
     assert score.z == pytest.approx(-4.564, abs=0.001)
-    # The two-sided normal quantile at 0.001 over three values.
-    assert score.limit == pytest.approx(3.588, abs=0.001)
-    sampling = canary_score(canary(), canary_record([0.5, 0.3, 0.1], population="sampling"))
+    assert score.limit == canary().limits.canary_z
+    sampling = canary_score(canary(), [canary_record([0.5, 0.3, 0.1], population="sampling")])
     assert sampling is not None
     assert sampling.z == pytest.approx(-5.0)
 
 
+def test_the_canary_is_judged_by_several_windows_together() -> None:
+    low, high = canary_record([0.5, 0.3, 0.1]), canary_record([0.5, 0.3, 0.3])
+    once, four_times = canary_score(canary(), [low]), canary_score(canary(), [low] * 4)
+    assert once is not None
+    assert four_times is not None
+    assert four_times.z == pytest.approx(2 * once.z, abs=0.01)
+    balanced = canary_score(canary(), [low, high])
+    assert balanced is not None
+    assert balanced.z == pytest.approx(0.0, abs=0.001)
+
+
 def test_no_score_without_a_canary_or_an_estimate() -> None:
-    assert canary_score(survey(), record_of(survey(), WEEK, [0.5, 0.3, 0.2])) is None
-    assert canary_score(canary(), canary_record([None, None, None])) is None
-    assert canary_score(canary(), canary_record([0.5, 0.3, 0.2], users=0)) is None
+    assert canary_score(survey(), [record_of(survey(), WEEK, [0.5, 0.3, 0.2])]) is None
+    assert canary_score(canary(), [canary_record([None, None, None])]) is None
+    assert canary_score(canary(), [canary_record([0.5, 0.3, 0.2], users=0)]) is None
 
 
 def word(age_ms: int) -> Heartbeat:
