@@ -108,6 +108,9 @@ def run(
             strange = set(kept.endings) - GOOD_ENDINGS
             faults += [f"{kept.name} ended with status {status}" for status in sorted(strange)]
         endings = {kept.name: dict(kept.endings) for kept in everyone}
+        for kept in system.kept:
+            if kept.child is not None:
+                kept.child.kill()  # nobody needs an orderly end any more
     return Outcome(done, kills, recoveries, verdict, audit, endings, faults)
 
 
