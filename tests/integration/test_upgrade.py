@@ -3,12 +3,15 @@
 import json
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import redis
 
 from estimators.tally import Tally
+from streams import cli
 from streams.deadletter import REASON_HEADER
 from streams.redis_store import RedisStore
 from streams.store import Shape
@@ -21,6 +24,32 @@ pytestmark = pytest.mark.real
 NEXT = (sys.executable, "-m", "tests.support.next_version")
 
 
+class Outcome(NamedTuple):
+    """What a command of the command line did."""
+
+    status: int
+    out: str
+    err: str
+
+
+Thaw = Callable[..., Outcome]
+
+
+@pytest.fixture
+def thaw(system: System, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Thaw:
+    """Run commands of this version here: a process of their own would mostly import."""
+    for name in ("kafka", "redis", "prefix", "surveys"):
+        monkeypatch.setenv(f"THAW_{name.upper()}", getattr(system.settings, name))
+
+    def run(*arguments: str) -> Outcome:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as end:
+            cli.main(arguments)
+        return Outcome(int(end.value.code or 0), *capfd.readouterr())
+
+    return run
+
+
 @pytest.fixture
 def system(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> System:
     made = System(kafka, redis_url, topic_prefix, tmp_path)
@@ -29,7 +58,7 @@ def system(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Sys
 
 
 def test_frames_of_a_newer_version_wait_as_dead_letters_for_the_upgrade(
-    system: System, monkeypatch: pytest.MonkeyPatch
+    system: System, thaw: Thaw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = system.reports(2_000), system.reports(300, seed=2)
     frames = {
@@ -43,15 +72,14 @@ def test_frames_of_a_newer_version_wait_as_dead_letters_for_the_upgrade(
         system.wait_for_tally(old.tally(), worker)
         refused = system.read(system.settings.dead_letters_topic, letters)
         assert {headers(letter)[REASON_HEADER] for letter in refused} == {b"version"}
-        listed = run_thaw(system.settings, "deadletters", "list", "--json", "--limit", "3")
-        shown = json.loads(listed.stdout)
+        shown = json.loads(thaw("deadletters", "list", "--json", "--limit", "3").out)
         assert [entry["reason"] for entry in shown] == ["version"] * 3
         assert shown[-1]["number"] == letters - 1
-        told = run_thaw(system.settings, "deadletters", "show", "0").stdout
-        assert "this worker reads version 1; got 2" in told
+        assert "this worker reads version 1; got 2" in thaw("deadletters", "show", "0").out
+        assert thaw("deadletters", "show", "999999").status == 1
         # Today's version knows that it cannot count them, and sends nothing in vain.
-        vain = run_thaw(system.settings, "deadletters", "replay", "--json")
-        assert (vain.returncode, json.loads(vain.stdout)["still_dead"]) == (1, {"version": letters})
+        vain = thaw("deadletters", "replay", "--json")
+        assert (vain.status, json.loads(vain.out)["still_dead"]) == (1, {"version": letters})
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(30)
 
@@ -84,19 +112,19 @@ def test_frames_of_a_newer_version_wait_as_dead_letters_for_the_upgrade(
     other_keys.close()
 
 
-def test_a_lost_redis_comes_back_from_kafka(system: System) -> None:
+def test_a_lost_redis_comes_back_from_kafka(system: System, thaw: Thaw) -> None:
     reports = system.reports(5_000)
     with system.worker() as worker:
         system.produce(reports.messages(8, limit_bytes=4_096))
         system.wait_for_tally(reports.tally(), worker)
-        assert run_thaw(system.settings, "rebuild", "colour").returncode == 0
+        assert thaw("rebuild", "colour").status == 0
         client = redis.Redis.from_url(system.settings.redis)
         gone = [key for key in client.scan_iter(f"{system.settings.prefix}*") if b":offset:" not in key]
         client.delete(*gone)
         client.close()
-        found = run_thaw(system.settings, "rebuild", "colour", "--json")
-        assert found.returncode == 1
-        [window] = json.loads(found.stdout)[0]["windows"]
+        found = thaw("rebuild", "colour", "--json")
+        assert found.status == 1
+        [window] = json.loads(found.out)[0]["windows"]
         assert window == {
             "start_ms": system.window_ms,
             "status": "differs",
@@ -106,24 +134,24 @@ def test_a_lost_redis_comes_back_from_kafka(system: System) -> None:
             "extra": 0,
             "complete": True,
         }
-        dry = run_thaw(system.settings, "rebuild", system.survey.id, "--replace", "--dry-run")
-        assert (dry.returncode, "would be replaced" in dry.stdout) == (1, True)
+        dry = thaw("rebuild", system.survey.id, "--replace", "--dry-run")
+        assert (dry.status, "would be replaced" in dry.out) == (1, True)
         assert system.tally().total_users == 0
         window_flag = f"--window={system.window_ms}"
-        assert run_thaw(system.settings, "rebuild", "colour", "--replace", window_flag).returncode == 0
+        assert thaw("rebuild", "colour", "--replace", window_flag).status == 0
         assert system.tally() == reports.tally()
         # The worker goes on where it was, on logs that are not the ones it remembers.
         more = system.reports(1_000, seed=2)
         system.produce(more.messages(8))
         system.wait_for_tally(reports.tally() + more.tally(), worker)
         until(lambda: system.store.estimate(system.survey.id, system.window_ms), 30, "an estimate of it")
-    assert run_thaw(system.settings, "rebuild", "colour").returncode == 0
+    assert thaw("rebuild", "colour").status == 0
 
 
-def test_commands_on_kafka_say_when_it_is_away(system: System) -> None:
+def test_commands_on_kafka_say_when_it_is_away(system: System, thaw: Thaw) -> None:
     for command in (["rebuild", "colour"], ["deadletters", "list"]):
-        away = run_thaw(system.settings, *command, THAW_KAFKA="127.0.0.1:1")
-        assert away.returncode == 75, away.stderr
-        assert "no broker answered" in away.stderr
-    unknown = run_thaw(system.settings, "rebuild", "nobody")
-    assert (unknown.returncode, "no survey 'nobody'" in unknown.stderr) == (1, True)
+        away = thaw(*command, "--kafka", "127.0.0.1:1")
+        assert away.status == 75, away.err
+        assert "no broker answered" in away.err
+    unknown = thaw("rebuild", "nobody")
+    assert (unknown.status, "no survey 'nobody'" in unknown.err) == (1, True)
