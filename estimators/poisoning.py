@@ -9,6 +9,9 @@ For generalised randomized response the scores of a value are (1 - q) / (p - q) 
 any other, with p and q the chances of the truth and of one particular lie: the more private the level, the louder each
 single answer. Where estimates are no sums (means of key-value pairs), the scores hold near even shares.
 
+Pooling weights a report by the precision of its rung. So liars who answer on a sharp rung while everybody else is still
+on a blurred one count for many times more, until they are enough for the test of homogeneity to notice them.
+
 Server side only.
 """
 
@@ -66,9 +69,18 @@ class Influence:
         return float(np.nanmax(sizes)) if np.isfinite(sizes).any() else float("nan")
 
 
-def influence(mechanism: Mechanism, rung: int, *, method: Method = "pooled") -> Influence:
-    """Return the scores of the loudest answers when all devices are on one rung. Deterministic."""
+def influence(
+    mechanism: Mechanism, rung: int, *, liars_rung: int | None = None, method: Method = "pooled"
+) -> Influence:
+    """Return the scores of the loudest answers when all honest devices are on one rung. Deterministic.
+
+    A single liar is on `liars_rung`, by default on the same. For pooled estimates of other rungs the scores hold for
+    the first liars; more of them count for less each.
+    """
     honest = honest_tally(mechanism, rung)
+    lies = [
+        _moved(lie, rung, rung if liars_rung is None else liars_rung) for lie in _lies(mechanism, rung, honest, method)
+    ]
     devices = honest.total_users
 
     def score(lie: Tally) -> Floats:
@@ -76,7 +88,7 @@ def influence(mechanism: Mechanism, rung: int, *, method: Method = "pooled") -> 
         after = mechanism.estimate(honest + lie, method=method).value
         return np.asarray((devices + 1) * after - devices * before)
 
-    scores = np.array([score(lie) for lie in _lies(mechanism, rung, honest, method)])
+    scores = np.array([score(lie) for lie in lies])
     known = np.isfinite(scores).any(axis=0)
     safe = np.where(known, scores, 0.0)
     highest, lowest = np.nanmax(safe, axis=0), np.nanmin(safe, axis=0)
@@ -126,6 +138,13 @@ def _one(mechanism: Mechanism, rung: int, group: int, cells: list[int]) -> Tally
     tally.users[rung, group] = 1
     tally.counts[rung, group, cells] = 1
     return tally
+
+
+def _moved(lie: Tally, rung: int, to: int) -> Tally:
+    """Return the same lie told on another rung."""
+    moved = Tally.empty(*lie.shape)
+    moved.users[to], moved.counts[to] = lie.users[rung], lie.counts[rung]
+    return moved
 
 
 def _loud_vectors(

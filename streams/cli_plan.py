@@ -20,11 +20,12 @@ _WIDTH_WITHOUT_TERMINAL = 120
 
 @dataclass(frozen=True)
 class RungOutlook:
-    """One rung, if all devices are on it. Widths and shifts are shares; None where nothing can be said.
+    """One rung, if all honest devices are on it. Widths and shifts are shares; None where nothing can be said.
 
     half_width: of the survey's interval for a typical value. users_for_band: devices that bring it down to the band
-    asked for. loudest_score: the most that one report counts, in honest devices. shift: the furthest that the attackers
-    can move the estimate of any value. attackers_for_half_width: how many move it out of its interval.
+    asked for. loudest_score: the most that one report on this rung counts, in honest devices. loudest_ahead: the same
+    for a report on the highest rung. shift: a bound on how far the attackers can move the estimate of any value, on
+    whichever of the two rungs they choose. attackers_for_half_width: how many move it out of its interval.
     """
 
     rung: int
@@ -32,6 +33,7 @@ class RungOutlook:
     half_width: float | None
     users_for_band: int | None
     loudest_score: float | None
+    loudest_ahead: float | None
     shift: float | None
     attackers_for_half_width: int | None
 
@@ -47,10 +49,10 @@ def outlook(survey: Survey, *, users: int, attackers: int, band: float | None) -
     method = cast(Method, "pooled" if survey.method == "auto" else survey.method)
     rows = []
     for plan in explain(survey).rungs:
-        told = influence(survey.mechanism, plan.rung, method=method)
         shares = survey.mechanism.estimate(honest_tally(survey.mechanism, plan.rung), method=method).value
-        one_down, one_up = told.shift(shares, 1, 1)
-        reach = np.concatenate((np.abs(one_down), np.abs(one_up)))
+        beside = influence(survey.mechanism, plan.rung, method=method)
+        ahead = influence(survey.mechanism, plan.rung, liars_rung=survey.mechanism.rungs - 1, method=method)
+        reach = np.abs([*beside.shift(shares, 1, 1), *ahead.shift(shares, 1, 1)])
         furthest = float(np.nanmax(reach)) if np.isfinite(reach).any() else math.nan
         for_one = None if plan.half_widths is None else plan.half_widths[0] * math.sqrt(USERS[0])
         half_width = None if for_one is None else for_one / math.sqrt(users)
@@ -60,7 +62,8 @@ def outlook(survey: Survey, *, users: int, attackers: int, band: float | None) -
                 epsilon=_finite(plan.epsilon),
                 half_width=half_width,
                 users_for_band=None if for_one is None or band is None else math.ceil((for_one / band) ** 2),
-                loudest_score=_finite(told.loudest),
+                loudest_score=_finite(beside.loudest),
+                loudest_ahead=_finite(ahead.loudest),
                 shift=_finite(furthest * attackers / users),
                 attackers_for_half_width=(
                     None if half_width is None or not furthest > 0 else math.ceil(half_width * users / furthest)
@@ -68,6 +71,19 @@ def outlook(survey: Survey, *, users: int, attackers: int, band: float | None) -
             )
         )
     return rows
+
+
+def documentation(survey: Survey, *, users: int, attackers: int) -> str:
+    """Return the outlook as Markdown, for docs/threats.md."""
+    lines = [
+        f"| honest devices on | band | one liar counts as | on the top rung | {attackers} liars move it by at most |",
+        "|---|---|---|---|---|",
+    ]
+    for row in outlook(survey, users=users, attackers=attackers, band=None):
+        cells = [f"rung {row.rung}, epsilon {_cell(row.epsilon, '{:.3g}')}", _cell(row.half_width, "±{:.1%}")]
+        cells += [_cell(row.loudest_score, "{:.1f}"), _cell(row.loudest_ahead, "{:.1f}"), _cell(row.shift, "{:.1%}")]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _finite(number: float) -> float | None:
@@ -127,24 +143,25 @@ def _print(survey: Survey, rows: list[RungOutlook], *, users: int, attackers: in
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDTH_WITHOUT_TERMINAL)
-    console.print(f"[bold]{survey.id}[/bold]: {users:,} devices, all on one rung", highlight=False)
+    console.print(f"[bold]{survey.id}[/bold]: {users:,} devices, the honest ones all on one rung", highlight=False)
     columns = ["rung", "epsilon", f"{1 - survey.alpha:.0%} band"]
     columns += [f"devices for ±{band:.3g}"] if band is not None else []
-    columns += ["one liar counts as", "liars that leave the band"]
-    columns += [f"{attackers:,} liars move it by"] if attackers else []
+    columns += ["one liar counts as", "... on the top rung", "liars to leave the band"]
+    columns += [f"{attackers:,} liars move it by at most"] if attackers else []
     table = Table(*[columns[0]])
     for name in columns[1:]:
         table.add_column(name, justify="right")
     for row in rows:
         cells = [str(row.rung), _cell(row.epsilon, "{:.4g}"), _cell(row.half_width, "±{:.2%}")]
         cells += [_cell(row.users_for_band, "{:,}")] if band is not None else []
-        cells += [_cell(row.loudest_score, "{:.2f} devices"), _cell(row.attackers_for_half_width, "{:,}")]
+        cells += [_cell(row.loudest_score, "{:.2f}"), _cell(row.loudest_ahead, "{:.2f}")]
+        cells += [_cell(row.attackers_for_half_width, "{:,}")]
         cells += [_cell(row.shift, "{:.2%}")] if attackers else []
         table.add_row(*cells)
     console.print(table)
     console.print(
-        "A liar answers as loudly as it can, with a score s, and moves a share by (s - share) / devices. The lowest "
-        "rung is the loudest, and liars choose their rung. Widths are for a typical value, shifts for the worst one.",
+        "A liar answers as loudly as it can, with a score s, and moves a share by (s - share) / devices. Scores are in "
+        "honest devices. Liars choose their rung. Widths are for a typical value, shifts for the worst one.",
         highlight=False,
     )
 

@@ -13,6 +13,7 @@ from streams.fold import PartitionBatch, Record
 from streams.settings import Settings
 
 _TIMEOUT_SECONDS = 5.0
+_WAIT_SECONDS = 0.1
 _MESSAGES_AT_ONCE = 1_000
 
 
@@ -53,6 +54,8 @@ class TopicReader:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",
+                # Questions about offsets wait behind a fetch on the same connection, one for each partition.
+                "fetch.wait.max.ms": 20,
             }
         )
         self._assigned = False
@@ -124,9 +127,9 @@ class TopicReader:
             open_partitions = {partition for partition, end in ends.items() if self._next[partition] < end}
             silent = 0
             while open_partitions:
-                found = self._consumer.consume(_MESSAGES_AT_ONCE, timeout=1.0)
+                found = self._consumer.consume(_MESSAGES_AT_ONCE, timeout=_WAIT_SECONDS)
                 silent = 0 if found else silent + 1
-                if silent > 3 * _TIMEOUT_SECONDS:
+                if silent * _WAIT_SECONDS > 3 * _TIMEOUT_SECONDS:
                     raise ReadError(f"the broker sends nothing of {self._topic} any more; is it away?")
                 good = [message for message in found if not self._is_note(message, ends, open_partitions)]
                 if good:

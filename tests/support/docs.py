@@ -5,7 +5,9 @@ from pathlib import Path
 
 from estimators import catalogue
 from producers import survey_docs
-from streams import metrics, openapi, settings
+from producers.survey import load_survey
+from streams import cli_plan, metrics, openapi, settings
+from streams.folders import deploy_folder
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -17,6 +19,9 @@ BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
     ("dashboard.md", "api"): openapi.documentation,
     ("metrics.md", "exporter"): lambda: metrics.documentation("exporter"),
     ("metrics.md", "worker"): lambda: metrics.documentation("worker"),
+    ("threats.md", "plan"): lambda: cli_plan.documentation(
+        load_survey(deploy_folder("surveys") / "browser.toml"), users=10_000, attackers=20
+    ),
 }
 
 

@@ -52,6 +52,21 @@ def test_liars_move_an_estimate_exactly_as_far_as_the_formula_says() -> None:
     assert after[0] - before[0] == pytest.approx(down[0], rel=1e-9)
 
 
+def test_few_liars_ahead_of_the_others_move_a_pooled_estimate_no_further_than_said() -> None:
+    mechanism = GRR(LABELS, [0.5, 2.0])
+    honest = honest_tally(mechanism, 0)
+    before = mechanism.estimate(honest).value
+    told = influence(mechanism, 0, liars_rung=1)
+    for liars in (1, 5, 20, 200, 2_000):
+        lies = Tally.empty(2, 1, 4)
+        lies.counts[1, 0, 2], lies.users[1, 0] = liars, liars
+        moved = (mechanism.estimate(honest + lies).value - before)[2]
+        _, up = told.shift(before, liars, honest.total_users + liars)
+        assert 0 < moved <= up[2] * (1 + 1e-9)
+        if liars == 1:
+            assert moved == pytest.approx(up[2], rel=1e-9)
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 def test_no_answer_of_any_mechanism_is_louder_than_said(example: Example) -> None:
     mechanism = example.build()
