@@ -230,6 +230,9 @@ class _Process(faust.Worker):
             self._told_to_stop.set()
             self.loop.call_soon_threadsafe(self._schedule_shutdown, signal.Signals(number))
 
+        # Between the last look at it and here nobody would have noticed.
+        if self._told_to_stop.is_set():
+            leave("stopped while starting")
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, handle)
 
