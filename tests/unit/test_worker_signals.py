@@ -25,7 +25,7 @@ def test_a_signal_between_the_last_look_and_fausts_own_handlers_is_not_forgotten
         raise LeftError
 
     monkeypatch.setattr(app, "leave", leave)
-    monkeypatch.setattr(signal, "signal", lambda number, handler: installed.append(number))
+    monkeypatch.setattr(signal, "signal", lambda number, _: installed.append(number))
     process = object.__new__(app._Process)
     process._told_to_stop = threading.Event()
     if told:
