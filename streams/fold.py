@@ -116,10 +116,9 @@ class _Joined:
         values: list[bytes] = []
         timestamps_ms: list[int] = []
         for batch in batches:
-            _, moments, some = zip(*batch.records, strict=True)
-            timestamps_ms += moments
-            values += some if None not in some else [value or b"" for value in some]
-        lengths = np.array([len(value) for value in values])
+            timestamps_ms += [record.timestamp_ms for record in batch.records]
+            values += [record.value or b"" for record in batch.records]
+        lengths = np.fromiter(map(len, values), dtype=np.int64, count=len(values))
         padding = -lengths % 8
         room = lengths + padding
         padded = [value + bytes(-len(value) % 8) for value in values] if padding.any() else values

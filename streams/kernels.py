@@ -286,6 +286,8 @@ def fold_records(
     total = len(records)
     words = slots.shape[1]
     live, row = state[0], state[1]
+    short = words == 2 and groups == 1 and not bits  # an answer of one or two bytes
+    answer_mask = _BYTE if width == 1 else _TWO_BYTES
     while position < total:
         block = min(_BLOCK, total - position)
         if live + block > limit:
@@ -302,7 +304,37 @@ def fold_records(
                 slots[slot, 0] != first or (slots[slot, 1] ^ second) & _FIVE_BYTES != _ZERO
             ):
                 slot = (slot + 1) & mask
-            new = slots[slot, 1] == _ZERO
+            old = slots[slot, 1]
+            new = old == _ZERO
+            if short:
+                # The same as below for the commonest of records, in half the time.
+                rung, rung_old = (second >> _U40) & _BYTE, (old >> _U40) & _BYTE
+                if not new and rung <= rung_old:
+                    if old == second:
+                        state[2] += 1
+                        continue
+                    if rung < rung_old:
+                        state[3] += 1
+                        continue
+                    state[4] += 1
+                    if second < old:
+                        continue
+                line, cell = np.int64(rung) - 1, np.int64((second >> _U48) & answer_mask)
+                if line < 0 or line >= rungs or cell >= size:
+                    state[5] = 1
+                    return i
+                numbers[line] += 1
+                numbers[rungs + line * size + cell] += 1
+                if new:
+                    live += 1
+                else:
+                    line, cell = np.int64(rung_old) - 1, np.int64((old >> _U48) & answer_mask)
+                    numbers[line] -= 1
+                    numbers[rungs + line * size + cell] -= 1
+                slots[slot, 0] = accepted[row, 0] = first
+                slots[slot, 1] = accepted[row, 1] = second
+                row += 1
+                continue
             if not new:
                 order = _compare(records, i, slots, slot)
                 if order == 0:

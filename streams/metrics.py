@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -250,8 +251,17 @@ class WorkerMetrics:
     dead_letters: Counter
     recompute_seconds: Histogram
     recompute_failures: Counter
-    latency: Histogram
+    latency: ManyHistogram
     store_up: Gauge
+
+
+class ManyHistogram(Histogram):
+    """A histogram that takes many equal observations as one: messages come by the hundred thousand a second."""
+
+    def observe_many(self, amount: float, times: int) -> None:
+        """Do what `observe(amount)` does, so many times."""
+        self._sum.inc(amount * times)
+        self._buckets[bisect_left(self._upper_bounds, amount)].inc(times)
 
 
 def worker_metrics() -> WorkerMetrics:
@@ -267,6 +277,7 @@ def worker_metrics() -> WorkerMetrics:
     def histogram(name: str) -> Histogram:
         return Histogram(name, TABLE[name].help, TABLE[name].labels, registry=registry, buckets=_BUCKETS)
 
+    latency = TABLE["thaw_worker_latency_seconds"]
     return WorkerMetrics(
         registry,
         lag=gauge("thaw_worker_lag_records"),
@@ -277,7 +288,7 @@ def worker_metrics() -> WorkerMetrics:
         dead_letters=counter("thaw_worker_dead_letters_total"),
         recompute_seconds=histogram("thaw_worker_recompute_seconds"),
         recompute_failures=counter("thaw_worker_recompute_failures_total"),
-        latency=histogram("thaw_worker_latency_seconds"),
+        latency=ManyHistogram(latency.name, latency.help, registry=registry, buckets=_BUCKETS),
         store_up=gauge("thaw_worker_store_up"),
     )
 

@@ -201,8 +201,7 @@ class Recomputer:
     def _settle(self, window: tuple[str, int], read_ms: int, stored_ms: int) -> None:
         for emission in self._latencies.settle(window, read_ms):
             seconds = max(0, stored_ms - emission.sent_ms) / 1_000
-            for _ in range(emission.frames):
-                self._metrics.latency.observe(seconds)
+            self._metrics.latency.observe_many(seconds, emission.frames)
 
     def _settle_others(self) -> None:
         """Look at estimates of frames from here that another worker computed."""

@@ -33,6 +33,7 @@ from streams.clock import ManualClock
 from streams.deadletter import OFFSET_HEADER, REASON_HEADER, DeadLetterOffice
 from streams.estimate_record import decode_estimate
 from streams.faust_chunks import Chunk
+from streams.fold import Record
 from streams.latency import Latencies
 from streams.memory_store import MemoryStore
 from streams.metrics import WorkerMetrics, worker_metrics
@@ -71,7 +72,7 @@ class Stored(NamedTuple):
     """One record of the broker. `genuine` is what honest senders put into it, for the oracle."""
 
     offset: int
-    timestamp: int
+    timestamp_ms: int
     value: bytes
     genuine: tuple[tuple[int, Report], ...]
 
@@ -205,7 +206,7 @@ class Worker:
         if not self.alive or bus.away:
             return
         chunks = [
-            Chunk(TOPIC, partition, start, end, bus.log[partition][start:end])
+            Chunk(TOPIC, partition, start, end, [Record(*stored[:3]) for stored in bus.log[partition][start:end]])
             for partition, start in self.positions.items()
             if (end := min(start + records, len(bus.log[partition]))) > start
         ]
@@ -358,7 +359,7 @@ class World:
     def check(self) -> None:
         """Compare with the oracle; the messages say what differs."""
         log = [
-            (record.timestamp, window_ms, report)
+            (record.timestamp_ms, window_ms, report)
             for records in self.bus.log
             for record in records
             for window_ms, report in record.genuine

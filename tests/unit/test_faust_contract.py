@@ -4,7 +4,9 @@ import asyncio
 import hashlib
 import inspect
 import textwrap
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +14,16 @@ from typing import Any
 import faust
 import pytest
 from aiokafka import AIOKafkaConsumer
+from aiokafka.consumer import fetcher
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
 from faust.tables.recovery import Recovery
 from faust.transport import consumer as base
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from streams.faust_chunks import Chunk, ChunkApp, ChunkConsumer, ChunkTopic, ChunkTransport
+from streams.faust_chunks import Chunk, ChunkApp, ChunkConsumer, ChunkThread, ChunkTopic, ChunkTransport
+from streams.fold import Record
 
 TOPIC = "reports"
 
@@ -26,8 +32,8 @@ def test_the_pinned_versions_are_the_ones_that_were_looked_at() -> None:
     assert (version("faust-streaming"), version("mode-streaming"), version("aiokafka")) == ("0.15.3", "0.7.1", "0.14.0")
 
 
-def fingerprint(function: Callable[..., Any]) -> str:
-    source = textwrap.dedent(inspect.getsource(function))
+def fingerprint(thing: Any) -> str:
+    source = textwrap.dedent(inspect.getsource(thing))
     return hashlib.sha256(source.encode()).hexdigest()[:12]
 
 
@@ -42,18 +48,26 @@ def fingerprint(function: Callable[..., Any]) -> str:
         (base.Consumer.ack, "5548cf0f7584"),
         (base.Consumer.wait_empty, "53195dca246c"),
         (driver.AIOKafkaConsumerThread._fetch_records, "9e7369fc572d"),
+        (fetcher.Fetcher.fetched_records, "e20ce0c8117f"),
+        (fetcher.FetchResult, "d7db13f06de8"),
+        (fetcher.PartitionRecords, "94aa0da0dbec"),
         (Recovery._resume_streams, "fbe0f747b84c"),
         (faust.Stream.noack_take, "ad0a704eef3c"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_what_we_override_or_lean_on_is_unchanged(function: Callable[..., Any], seen: str) -> None:
+def test_what_we_override_or_lean_on_is_unchanged(function: Any, seen: str) -> None:
     # A change here is no fault, but a reason to read the new text beside streams/faust_chunks.py and app.py.
     assert fingerprint(function) == seen
 
 
 def test_overridden_methods_exist_with_the_same_parameters() -> None:
-    for ours, theirs in ((ChunkConsumer, driver.Consumer), (ChunkTopic, faust.Topic), (ChunkApp, faust.App)):
+    for ours, theirs in (
+        (ChunkConsumer, driver.Consumer),
+        (ChunkThread, driver.AIOKafkaConsumerThread),
+        (ChunkTopic, faust.Topic),
+        (ChunkApp, faust.App),
+    ):
         for name, method in vars(ours).items():
             if inspect.isfunction(method) and hasattr(theirs, name) and name != "__init__":
                 expected = list(inspect.signature(getattr(theirs, name)).parameters)
@@ -85,20 +99,8 @@ class FakeThread:
         self.sought[tp] = offset
 
 
-def record(offset: int, partition: int = 0) -> SimpleNamespace:
-    return SimpleNamespace(
-        topic=TOPIC,
-        partition=partition,
-        offset=offset,
-        timestamp=1_000,
-        timestamp_type=1,
-        headers=(),
-        key=None,
-        value=b"x",
-        checksum=None,
-        serialized_key_size=0,
-        serialized_value_size=1,
-    )
+def record(offset: int) -> Record:
+    return Record(offset, 1_000, b"x")
 
 
 class Bench:
@@ -127,17 +129,17 @@ class Bench:
     async def drain(self, *fetches: Callable[[], Mapping[int, list[Any]]]) -> None:
         """Let the consumer see these fetches, and then stop."""
         script = iter(fetches)
-        fetcher = SimpleNamespace(_stopped=asyncio.Event())
+        service = SimpleNamespace(_stopped=asyncio.Event())
 
         async def wait_next_records(timeout: float) -> tuple[dict[TP, list[Any]], set[TP]]:
             step = next(script, None)
             if step is None:
-                fetcher._stopped.set()
+                service._stopped.set()
                 return {}, set()
             return {TP(TOPIC, p): records for p, records in step().items()}, set(self.thread.committed_offsets)
 
         self.consumer._wait_next_records = wait_next_records
-        await self.consumer._drain_messages(fetcher)
+        await self.consumer._drain_messages(service)
 
     @property
     def places(self) -> list[tuple[int, int, int, int]]:
@@ -149,7 +151,7 @@ def test_reading_starts_where_the_store_says() -> None:
         bench = Bench({0: 7, 1: None}, {0: 3, 1: 0})
         await bench.consumer.perform_seek()
         assert bench.thread.sought == {TP(TOPIC, 0): 3, TP(TOPIC, 1): 0}
-        await bench.drain(lambda: {0: [record(3), record(4)], 1: [record(0, 1)]}, lambda: {0: [record(5)]})
+        await bench.drain(lambda: {0: [record(3), record(4)], 1: [record(0)]}, lambda: {0: [record(5)]})
         assert bench.places == [(0, 3, 5, 2), (1, 0, 1, 1), (0, 5, 6, 1)]
 
     asyncio.run(talk())
@@ -220,5 +222,57 @@ def test_commits_go_behind_the_highest_acknowledged_chunk() -> None:
         bench.consumer._acked[tp] += [9, 4]
         assert bench.consumer._new_offset(tp) == 10
         assert bench.consumer._new_offset(tp) is None
+
+    asyncio.run(talk())
+
+
+def fetched(first: int, values: list[bytes | None]) -> fetcher.FetchResult:
+    """What aiokafka makes of bytes from a broker."""
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 16)
+    for number, value in enumerate(values):
+        builder.append(number, 1_000 + number, None, value, [])
+    raw = bytearray(builder.build())
+    raw[:8] = first.to_bytes(8, "big")  # the broker's part; the checksum begins behind it
+    tp = TP(TOPIC, 0)
+    unpacked = fetcher.PartitionRecords(tp, MemoryRecords(bytes(raw)), [], first, None, None, True, 0)
+    assignment = SimpleNamespace(
+        active=True,
+        tps=[tp],
+        state_value=lambda _tp: SimpleNamespace(
+            paused=False, has_valid_position=True, position=first, consumed_to=lambda _offset: None
+        ),
+    )
+    return fetcher.FetchResult(tp, assignment=assignment, partition_records=unpacked, backoff=0)
+
+
+def test_records_are_ours_from_the_first_fetch_on() -> None:
+    """Also those that were fetched before anybody asked; an error is passed on as it is."""
+
+    async def talk() -> None:
+        bench = Bench({}, {})
+        thread = bench.consumer._new_consumer_thread()
+        thread.thread_loop.close()
+        error = fetcher.FetchError(error=ValueError("broken"), backoff=0)
+        early, late = fetched(5, [b"a", None]), fetched(7, [b"b"])
+
+        class Fetcher:
+            _closed = False
+            _subscriptions = SimpleNamespace(fetch_context=nullcontext)
+
+            def __init__(self) -> None:
+                self._records: Any = OrderedDict({TP(TOPIC, 0): early, TP(TOPIC, 1): error})
+
+            async def fetched_records(self, _active: Any, **_options: Any) -> dict[TP, Any]:
+                self._records[TP(TOPIC, 2)] = late
+                return {tp: result.getall() for tp, result in self._records.items() if result is not error}
+
+        consumer = SimpleNamespace(_fetcher=Fetcher(), _closed=False)
+        found = await thread._fetch_records(consumer, None, timeout=0.0)
+        assert found == {
+            TP(TOPIC, 0): [Record(5, 1_000, b"a"), Record(6, 1_001, None)],
+            TP(TOPIC, 2): [Record(7, 1_000, b"b")],
+        }
+        assert all(isinstance(record, Record) for records in found.values() for record in records)
+        assert consumer._fetcher._records[TP(TOPIC, 1)] is error
 
     asyncio.run(talk())

@@ -59,6 +59,26 @@ def test_a_missing_number_has_no_sample() -> None:
     assert all(not family.samples for family in families.all())
 
 
+def test_many_equal_observations_are_that_many_observations() -> None:
+    amounts = (0.0, 0.001, 0.0015, 1.0, 5_000.0)
+    once, apart = worker_metrics(), worker_metrics()
+    for times, amount in enumerate(amounts, 1):
+        once.latency.observe_many(amount, times)
+        for _ in range(times):
+            apart.latency.observe(amount)
+    buckets, expected = (
+        {
+            (sample.name, sample.labels.get("le")): sample.value
+            for family in metrics.latency.collect()
+            for sample in family.samples
+            if not sample.name.endswith("_created")
+        }
+        for metrics in (once, apart)
+    )
+    assert buckets == expected
+    assert buckets["thaw_worker_latency_seconds_count", None] == 15
+
+
 def test_quantiles_are_read_from_cumulative_buckets() -> None:
     buckets = {1.0: 10.0, 2.0: 10.0, 4.0: 20.0, float("inf"): 20.0}
     assert quantile(buckets, 0.25) == 0.5
