@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from tests.bench.goals import Result, table
 
-PARTS = ("mathematics",)
+PARTS = ("mathematics", "fold", "pipeline")
 
 
 def measure(parts: list[str]) -> Iterator[Result]:
@@ -33,7 +33,8 @@ def main(arguments: list[str]) -> int:
     print(table(found))
     print()
     for result in found:
-        print(result.verdict)
+        if result.verdict is not None:
+            print(result.verdict)
     return 0
 
 

@@ -13,7 +13,8 @@ Work = Callable[[], object]
 class Result:
     """One row of the table: how fast we are, how fast the other is (both in `unit`), and the goal.
 
-    A goal is a least ratio of the two, or, where there is nothing to compare with, a largest number of `unit`.
+    A goal is a least ratio of the two, or, where there is nothing to compare with, a largest number of `unit`. A row
+    without a goal is only shown.
     """
 
     name: str
@@ -32,23 +33,31 @@ class Result:
         return None if self.theirs is None else self.ours / self.theirs
 
     @property
-    def verdict(self) -> str:
-        """The line about the goal: met, or missed by how much."""
+    def verdict(self) -> str | None:
+        """The line about the goal: met, or missed by how much; None without a goal."""
         if self.least_ratio is not None and self.ratio is not None:
             if self.ratio >= self.least_ratio:
                 return f"goal {self.name}: met"
-            return f"goal {self.name}: missed by {self.least_ratio - self.ratio:.1f} times"
-        assert self.most is not None, "a result needs a goal"
+            return f"goal {self.name}: missed by {_number(self.least_ratio - self.ratio)} times"
+        if self.most is None:
+            return None
         if self.ours <= self.most:
             return f"goal {self.name}: met"
         return f"goal {self.name}: missed by {self.ours - self.most:.3g} {self.unit}"
 
     def row(self) -> tuple[str, str, str, str, str]:
         """Return the cells of the table."""
-        goal = f"{self.least_ratio:g} times" if self.least_ratio is not None else f"{self.most:g} {self.unit}"
+        goal = "" if self.most is None else f"{self.most:g} {self.unit}"
+        if self.least_ratio is not None:
+            goal = f"{self.least_ratio:g} times"
         theirs = "" if self.theirs is None else f"{self.theirs:,.3g} ({self.peer})"
-        ratio = "" if self.ratio is None else f"{'> ' if self.still_running else ''}{self.ratio:,.0f}"
+        ratio = "" if self.ratio is None else f"{'> ' if self.still_running else ''}{_number(self.ratio)}"
         return self.name, f"{self.ours:,.3g} {self.unit}", theirs, ratio, goal
+
+
+def _number(times: float) -> str:
+    """Return a ratio with as many digits as matter."""
+    return f"{times:,.0f}" if times >= 10 else f"{times:.2f}"
 
 
 def seconds(work: Work) -> float:
