@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis as RedisClient
 from redis import RedisError
@@ -31,12 +31,12 @@ from producers.survey import Survey, SurveyError
 from producers.truth import RedisTruthBoard
 from streams import logs
 from streams.clock import system_clock
-from streams.connections import librdkafka_options
 from streams.demo_report import read_journals, report_counts, survey_entry
 from streams.demo_surveys import DemoSurvey, scaled_copy
 from streams.demo_view import SurveyView, ValueRow, WindowView, render
 from streams.estimate_record import EstimateRecord, RecordError, decode_estimate
 from streams.folders import deploy_folder
+from streams.kafka_reader import end_offsets
 from streams.local import (
     Child,
     EmbeddedKafka,
@@ -144,26 +144,14 @@ class Demo:
 
     def caught_up(self) -> bool:
         """Tell whether everything that the broker has is stored, and every estimate is new."""
-        ends = self._end_offsets()
         topic, partitions = self.settings.reports_topic, self.settings.partitions
+        ends = end_offsets(self.settings, topic, partitions)
         shards = max(demo.survey.shards for demo in self.surveys)
         for partition, end in ends.items():
             stored = self.store.offsets(topic, partition, range(partition, shards, partitions))
             if min(stored.values()) < end:
                 return False
         return not self.store.dirty()
-
-    def _end_offsets(self) -> dict[int, int]:
-        options = librdkafka_options(self.settings) | {"group.id": "thaw-demo", "enable.auto.commit": False}
-        consumer = Consumer(options)
-        try:
-            topic = self.settings.reports_topic
-            return {
-                partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=5.0)[1]
-                for partition in range(self.settings.partitions)
-            }
-        finally:
-            consumer.close()
 
     def views(self) -> list[SurveyView]:
         """Return what the terminal shows."""

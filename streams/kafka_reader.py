@@ -153,3 +153,19 @@ class TopicReader:
         if held.first_ms is None:
             self._held[partition] = Held(held.first_offset, message.timestamp()[1])
         return False
+
+
+def end_offsets(settings: Settings, topic: str, partitions: int) -> dict[int, int]:
+    """Return the end of every partition: the offset that the next record will get.
+
+    Raises:
+        KafkaException: no broker answered in time.
+    """
+    consumer = Consumer(librdkafka_options(settings) | {"group.id": f"{settings.prefix}thaw-readers"})
+    try:
+        return {
+            partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_SECONDS)[1]
+            for partition in range(partitions)
+        }
+    finally:
+        consumer.close()

@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
 from producers.survey import Survey, load_survey
 from streams.applier import DEFAULT_SHARDS
 from streams.clock import system_clock
-from streams.connections import librdkafka_options, open_store
+from streams.connections import open_store
+from streams.kafka_reader import end_offsets
 from streams.local import ApacheKafka, Child, Redis, StopOrder, Supervisor, free_ports
 from streams.local_part import Program
 from streams.settings import Settings
@@ -190,16 +191,7 @@ class System:
 
     def end_offsets(self) -> dict[int, int]:
         """Return the end of every partition of the reports topic."""
-        options = librdkafka_options(self.settings) | {"group.id": "chaos", "enable.auto.commit": False}
-        consumer = Consumer(options)
-        try:
-            topic = self.settings.reports_topic
-            return {
-                partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=5.0)[1]
-                for partition in range(self.settings.partitions)
-            }
-        finally:
-            consumer.close()
+        return end_offsets(self.settings, self.settings.reports_topic, self.settings.partitions)
 
     def stored(self, ends: dict[int, int]) -> bool:
         """Tell whether everything below these offsets is in the store."""
