@@ -14,7 +14,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -36,14 +36,13 @@ from streams.topics import Topics, wanted
 from tests.bench.goals import Result
 from tests.support.deadline import until
 
-ROUNDS = 3
+ROUNDS = 4
 REPORTS_PER_MESSAGE = 1_000
 # Enough that a worker is busy for seconds; the blocks of devices of one window are put into frames together.
 LARGE_BLOCKS, LARGE_WINDOWS = 16, 3
-SINGLE_BLOCKS, SINGLE_WINDOWS = 1, 2
+SINGLE_BLOCKS, SINGLE_WINDOWS = 1, 3
 NAIVE_REPORTS = 10_000
 
-_WINDOW_MS = 60_000
 _DEADLINE_SECONDS = 180.0
 _POLL_SECONDS = 0.05
 _SURVEY = f"""
@@ -112,7 +111,7 @@ class _Bench:
     redis_url: str
     surveys: Path
     survey: Survey
-    runs: int = field(default=0)
+    runs: int = 0
 
     @classmethod
     def start(cls, supervisor: Supervisor) -> _Bench:
