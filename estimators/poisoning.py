@@ -28,7 +28,7 @@ from estimators.bits import count_ones
 from estimators.estimates import Method
 from estimators.mechanism import Drawn, Mechanism
 from estimators.randomness import SeededBits
-from estimators.tally import Tally
+from estimators.tally import Tally, count_symbols
 
 Floats = NDArray[np.float64]
 
@@ -112,7 +112,7 @@ def _tally(mechanism: Mechanism, drawn: Drawn, rung: int) -> Tally:
         if mechanism.answer.kind == "bits":
             tally.counts[rung, group] = count_ones(answers, mechanism.answer.size)
         else:
-            tally.counts[rung, group] = np.bincount(answers, minlength=mechanism.answer.size)
+            tally.counts[rung, group] = count_symbols(answers, mechanism.answer.size)
     return tally
 
 

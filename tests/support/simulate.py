@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from estimators.bits import count_ones
 from estimators.mechanism import Drawn, Mechanism
 from estimators.randomness import SeededBits
-from estimators.tally import Tally
+from estimators.tally import Tally, count_symbols
 
 
 def tally_of(mechanism: Mechanism, drawn: Drawn, rungs: NDArray[np.int64]) -> Tally:
@@ -24,7 +24,7 @@ def tally_of(mechanism: Mechanism, drawn: Drawn, rungs: NDArray[np.int64]) -> Ta
             if mechanism.answer.kind == "bits":
                 tally.counts[rung, group] = count_ones(answers, mechanism.answer.size)
             else:
-                tally.counts[rung, group] = np.bincount(answers, minlength=mechanism.answer.size)
+                tally.counts[rung, group] = count_symbols(answers, mechanism.answer.size)
     return tally
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimators.tally import Tally
+from estimators.tally import Tally, count_symbols
 
 SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 5))
 
@@ -60,3 +60,13 @@ def test_tallies_of_different_surveys_do_not_mix() -> None:
     assert Tally.empty(1, 1, 1) != "tally"
     with pytest.raises(TypeError, match="unhashable"):
         hash(Tally.empty(1, 1, 1))
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 199_999, 200_000, 200_001, 300_003])
+@pytest.mark.parametrize("size", [1, 2, 100, 256])
+def test_symbols_are_counted_in_pairs_as_one_by_one(count: int, size: int) -> None:
+    answers = np.random.default_rng(count + size).integers(0, size, count).astype(np.uint8)
+    assert count_symbols(answers, size).tolist() == [int((answers == symbol).sum()) for symbol in range(size)]
+    wide = answers.astype(np.uint16)
+    assert count_symbols(wide, size).tolist() == count_symbols(answers, size).tolist()
+    assert count_symbols(answers[::-2], size).sum() == len(answers[::-2])
