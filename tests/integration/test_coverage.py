@@ -5,28 +5,19 @@ Windows are event time, so hundreds of windows of the past go through one worker
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from redis import Redis
 
-from producers.survey import load_survey
-from streams.demo_report import audit_window, read_journals, window_entry
+from streams.demo_report import audit_window, window_entry
 from streams.estimate_record import decode_estimate
-from streams.local import StopOrder, Supervisor, free_ports
-from streams.redis_store import RedisStore
-from streams.settings import load_settings
-from streams.topics import Topics, wanted
-from tests.support.deadline import until
+from tests.integration.fleets import fleet_through_worker
 from tests.support.stats import assert_binomial
 
 pytestmark = pytest.mark.real
 
 WINDOWS = 400
+DEVICES = 1_500
 
 SURVEY = """
 name = "coverage"
@@ -48,46 +39,22 @@ lifetime = 100
 
 
 def test_intervals_cover_the_truth_of_mixed_rungs_through_the_real_path(
-    kafka: str, redis_url: str, key_prefix: str, tmp_path: Path
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "surveys").mkdir()
-    path = tmp_path / "surveys" / "coverage.toml"
-    path.write_text(SURVEY)
-    survey = load_survey(path)
-    prefix = key_prefix.replace(":", ".")
-    flags = {"kafka": kafka, "redis": redis_url, "surveys": str(path.parent), "prefix": prefix, "group": prefix}
-    settings = load_settings(flags | {"worker_port": free_ports(1)[0]})
-    Topics(settings).create(wanted(settings, [survey]))
-    env = {f"THAW_{name.upper()}": value for name, value in flags.items()}
-    env["THAW_WORKER_PORT"] = str(settings.worker_port)
-    thaw = [sys.executable, "-m", "streams.cli"]
-    store = RedisStore(Redis.from_url(redis_url), prefix=prefix)
-    with Supervisor() as supervisor:
-        supervisor.run("worker", [*thaw, "worker"], order=StopOrder.WORKER, env=env)
-        fleet = [*thaw, "fleet", str(path), "--devices", "1500", "--scenario", "stoppers", "--seed", "3", "--json"]
-        fleet += ["--pace", "fast", "--windows", str(WINDOWS), "--journal", str(tmp_path / "journal")]
-        sent = json.loads(subprocess.run(fleet, env=os.environ | env, stdout=subprocess.PIPE, check=True).stdout)
-
-        def done() -> bool:
-            supervisor.check()
-            counters = store.counters(survey.id)
-            return sum(counters.get(name, 0) for name in ("applied", "duplicate", "stale")) == sent["reports"] and (
-                not store.dirty()
-            )
-
-        until(done, 120, "every report is applied and every window estimated")
-        journals = read_journals(tmp_path / "journal")
-        assert len(journals) == WINDOWS
-        inside = []
-        for journal in journals:
-            audit = audit_window(store, survey, journal)
-            assert (audit.lost, audit.double) == (0, 0)
-            payload = store.estimate(survey.id, journal.window_ms)
-            assert payload is not None
-            entry = window_entry(decode_estimate(payload), journal.truth())
-            assert sum(entry["rungs"]) == entry["users"] == 1500
-            assert min(entry["rungs"]) > 100
-            inside.append([row["inside"] for row in entry["estimates"]])
+    (tmp_path / "coverage.toml").write_text(SURVEY)
+    arguments = ["--devices", str(DEVICES), "--scenario", "stoppers", "--seed", "3", "--windows", str(WINDOWS)]
+    store, [survey], journals = fleet_through_worker(kafka, redis_url, topic_prefix, tmp_path, arguments)
+    assert len(journals) == WINDOWS
+    inside = []
+    for journal in journals:
+        audit = audit_window(store, survey, journal)
+        assert (audit.lost, audit.double) == (0, 0)
+        payload = store.estimate(survey.id, journal.window_ms)
+        assert payload is not None
+        entry = window_entry(decode_estimate(payload), journal.truth())
+        assert sum(entry["rungs"]) == entry["users"] == DEVICES
+        assert min(entry["rungs"]) > 100
+        inside.append([row["inside"] for row in entry["estimates"]])
     # Windows are independent, values of one window are not: each value is a check of its own. 400 windows see a
     # coverage of 83 % instead of 95 % (a variance too small by half) with near certainty.
     for value in range(5):

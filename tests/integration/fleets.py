@@ -1,0 +1,59 @@
+"""A simulated fleet of the past through a real worker: for tests that judge many windows at once and wait for none."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from redis import Redis
+
+from producers.survey import Survey, load_survey
+from streams.demo_report import WindowJournal, read_journals
+from streams.local import StopOrder, Supervisor, free_ports
+from streams.redis_store import RedisStore
+from streams.settings import load_settings
+from streams.topics import Topics, wanted
+from tests.support.deadline import until
+
+THAW = [sys.executable, "-m", "streams.cli"]
+COUNTED = ("applied", "duplicate", "stale")
+
+
+def fleet_through_worker(
+    kafka: str, redis_url: str, prefix: str, folder: Path, arguments: Sequence[str]
+) -> tuple[RedisStore, list[Survey], list[WindowJournal]]:
+    """Send the past of all surveys in `folder` through one worker; return when every window is estimated.
+
+    Args:
+        kafka: address of the broker.
+        redis_url: address of Redis.
+        prefix: of topics and keys, fresh.
+        folder: holds the survey files; the fleet's journal goes beside them.
+        arguments: of `thaw fleet`, beyond survey files, pace and journal.
+    """
+    files = sorted(folder.glob("*.toml"))
+    surveys = [load_survey(path) for path in files]
+    flags = {"kafka": kafka, "redis": redis_url, "surveys": str(folder), "prefix": prefix, "group": prefix}
+    flags["worker_port"] = str(free_ports(1)[0])
+    env = {f"THAW_{name.upper()}": value for name, value in flags.items()}
+    settings = load_settings(environment=env)
+    Topics(settings).create(wanted(settings, surveys))
+    store = RedisStore(Redis.from_url(redis_url), prefix=prefix)
+    journal = folder / "journal"
+    with Supervisor() as supervisor:
+        supervisor.run("worker", [*THAW, "worker"], order=StopOrder.WORKER, env=env)
+        fleet = [*THAW, "fleet", *map(str, files), "--pace", "fast", "--journal", str(journal), "--json", *arguments]
+        sent = json.loads(subprocess.run(fleet, env=os.environ | env, stdout=subprocess.PIPE, check=True).stdout)
+
+        def done() -> bool:
+            supervisor.check()
+            counters = [store.counters(survey.id) for survey in surveys]
+            counted = sum(some.get(name, 0) for some in counters for name in COUNTED)
+            return counted == sent["reports"] and not store.dirty()
+
+        until(done, 120, "every report is applied and every window estimated")
+    return store, surveys, read_journals(journal)
