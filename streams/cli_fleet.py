@@ -21,7 +21,7 @@ import numpy as np
 from redis import Redis
 from rich.console import Console
 
-from producers.fleet import Plan
+from producers.fleet import BLOCK, Plan
 from producers.fleet_kafka import KafkaPublisher
 from producers.fleet_run import FleetRun, Progress
 from producers.scenarios import SCENARIOS, falling_shares, flights, scenario_named
@@ -75,6 +75,12 @@ def _plan(options: FleetOptions, survey: Survey, now_ms: int) -> Plan:
         days = flights(survey.mechanism.labels)
         devices = max(len(day) for day in days)
         name = "steady"
+    if survey.mechanism.name == "improved_christofides" and devices > BLOCK:
+        # Every block of devices has a dealer of its own, and two dealers would hand out the same deck twice.
+        raise click.UsageError(
+            f"a simulated fleet of improved_christofides has one dealer, for at most {BLOCK} devices; got {devices}; "
+            "use --devices"
+        )
     return Plan(
         survey,
         devices,
@@ -133,6 +139,7 @@ def run_process(
 def run_fleet(options: FleetOptions) -> Progress:
     """Run a fleet in this process, or in several side by side; return what they did together."""
     first_ms = system_clock()
+    plans_for(options, first_ms)  # refuses what cannot be simulated before anything is connected or started
     if options.processes == 1:
         if sys.stderr.isatty():
             return run_process(options, 0, first_ms, _TerminalProgress(options))

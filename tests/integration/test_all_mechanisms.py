@@ -4,41 +4,20 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tomli_w
 
-from estimators.mechanisms import mechanism_class
 from streams.demo_report import audit_window, window_entry
 from streams.estimate_record import decode_estimate
 from tests.integration.fleets import fleet_through_worker
-from tests.support.checks import Example
-from tests.support.examples import EXAMPLES
+from tests.support.examples import EXAMPLES, survey_file
 from tests.support.stats import assert_normal
 
 pytestmark = pytest.mark.real
 
 DEVICES = 8_000
 WINDOWS = 2
-
-
-def survey_file(example: Example) -> dict[str, Any]:
-    """Return a survey file for a mechanism's example."""
-    ladder = list(example.ladder)
-    content: dict[str, Any] = {
-        "name": example.name,
-        "question": "Does this mechanism work from end to end?",
-        "values": list(example.values),
-        "shards": 16,
-        "mechanism": {"name": example.name, **example.parameters},
-        "release": {"kind": "listed", "ladder": ladder, "opens": [f"{i}s" for i in range(len(ladder))], "jitter": "1s"},
-        "window": {"size": "10s", "retention": "1d"},
-        "budget": {"lifetime": 1e6 if math.isfinite(example.build().epsilons[-1]) else math.inf},
-    }
-    if not mechanism_class(example.name).guarantee.local:
-        content["accept_risk"] = "Simulated devices only, whose answers are nobody's secret."
-    return content
 
 
 def test_every_mechanism_works_from_fleet_to_estimate(

@@ -1,9 +1,11 @@
-"""One example of every mechanism, for the battery and for randomised checks."""
+"""One example of every mechanism, for the battery, for randomised checks and as a survey file."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from estimators.mechanisms import mechanism_class
 from tests.support.checks import Example
 
 LETTERS = ("a", "b", "c", "d")
@@ -38,3 +40,21 @@ EXAMPLES = (
     Example("pum", LETTERS, parameters={"sensitive": ["a"], "tags": ["home", "work"]}, sizes=MANY),
     Example("k_randomization", LETTERS, ladder=(0.7,), parameters={"least_records": 1000}),
 )
+
+
+def survey_file(example: Example) -> dict[str, Any]:
+    """Return a survey file for a mechanism's example."""
+    ladder = list(example.ladder)
+    content: dict[str, Any] = {
+        "name": example.name,
+        "question": "Does this mechanism work from end to end?",
+        "values": list(example.values),
+        "shards": 16,
+        "mechanism": {"name": example.name, **example.parameters},
+        "release": {"kind": "listed", "ladder": ladder, "opens": [f"{i}s" for i in range(len(ladder))], "jitter": "1s"},
+        "window": {"size": "10s", "retention": "1d"},
+        "budget": {"lifetime": 1e6 if math.isfinite(example.build().epsilons[-1]) else math.inf},
+    }
+    if not mechanism_class(example.name).guarantee.local:
+        content["accept_risk"] = "Simulated devices only, whose answers are nobody's secret."
+    return content
