@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.estimates import Estimates, Method, Population
-from estimators.randomness import Bits
+from estimators.exact.randomness import Bits
 from estimators.tally import Tally
 
 if TYPE_CHECKING:
-    from estimators.always_valid import YesNo
+    from estimators.intervals.always_valid import YesNo
 
 
 class ParameterError(ValueError):
@@ -151,7 +151,7 @@ class Mechanism(ABC):
         questions = self.yes_no(tally)
         if questions is None:
             return None
-        from estimators.always_valid import confidence_interval  # server side only: scipy
+        from estimators.intervals.always_valid import confidence_interval  # server side only: scipy
 
         return confidence_interval(questions, alpha)
 

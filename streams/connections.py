@@ -11,12 +11,12 @@ from streams.settings import Settings
 if TYPE_CHECKING:
     from redis import Redis
 
-    from streams.redis_store import RedisStore
+    from streams.store.redis import RedisStore
 
 
 def open_store(settings: Settings) -> RedisStore:
     """Return the store; it connects with its first call. Every thread needs one of its own."""
-    from streams.redis_store import RedisStore
+    from streams.store.redis import RedisStore
 
     url = settings.redis
     if settings.redis_ca and url.startswith("rediss://"):

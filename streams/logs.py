@@ -9,7 +9,7 @@ from typing import Literal, TextIO
 
 import msgspec
 
-from streams.clock import Clock, system_clock
+from producers.clock import Clock, system_clock
 
 Format = Literal["auto", "human", "json"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from streams.local import ApacheKafka, Redis
+from streams.local.services import ApacheKafka, Redis
 from tests.support.parts import REAL_FIXTURES, fresh_name, in_ci, running
 
 # No deadline per example: machines are shared, and how fast an example runs is not what properties are about.

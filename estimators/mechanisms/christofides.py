@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from estimators.dense_chain import build_dense
+from estimators.channels.chain import Chain
+from estimators.channels.dense_chain import build_dense
 from estimators.mechanism import Guarantee, ParameterError
 from estimators.mechanisms.small_channel import (
     Exact,
@@ -19,7 +20,6 @@ from estimators.mechanisms.small_channel import (
     written,
 )
 from estimators.parameters import refuse_unknown
-from estimators.relaxation import Chain
 
 MAX_FACES = 64
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.channel import RetentionChannel
+from estimators.channels.chain import Chain
+from estimators.channels.channel import RetentionChannel
 from estimators.estimates import Estimates, Method, Population
+from estimators.exact.randomness import Bits
 from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, index_of
 from estimators.parameters import refuse_unknown
-from estimators.randomness import Bits
-from estimators.relaxation import Chain
 from estimators.tally import Tally
 
 if TYPE_CHECKING:
-    from estimators.always_valid import YesNo
+    from estimators.intervals.always_valid import YesNo
 
 
 class GRR(Mechanism):
@@ -72,7 +72,7 @@ class GRR(Mechanism):
         self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
     ) -> Estimates:
         """Estimate the share of every value; users on different rungs are combined by `method`."""
-        from estimators.pooling import pool_retention  # server side only: scipy
+        from estimators.inference.pooling import pool_retention  # server side only: scipy
 
         counts = tally.counts.sum(axis=1)
         return pool_retention(
@@ -87,7 +87,7 @@ class GRR(Mechanism):
 
     def yes_no(self, tally: Tally) -> YesNo:
         """See every value as the bit 'the answer is this value'."""
-        from estimators.always_valid import YesNo  # server side only: scipy
+        from estimators.intervals.always_valid import YesNo  # server side only: scipy
 
         return YesNo.retention(self.channels, tally.counts.sum(axis=1), tally.users.sum(axis=1))
 

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.decks import Dealer, Deck, DeckError, privacy_table
+from estimators.channels.decks import Dealer, Deck, DeckError, privacy_table
 from estimators.estimates import Estimates, Method, Population
+from estimators.exact.randomness import Bits
 from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError, index_of
 from estimators.mechanisms.christofides import read_cards
 from estimators.mechanisms.small_channel import check_levels, check_values, read_probability
 from estimators.parameters import refuse_unknown, whole_number
-from estimators.randomness import Bits
 from estimators.tally import Tally
 
 MAX_BLOCKS = 65_536
@@ -139,7 +139,7 @@ class ImprovedChristofides(Mechanism):
         self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
     ) -> Estimates:
         """Estimate both shares from the answers of all blocks; there is one rung, so every method is the same."""
-        from estimators.deck_estimates import estimate_blocks  # server side only: scipy
+        from estimators.inference.decks import estimate_blocks  # server side only: scipy
 
         return estimate_blocks(
             self.labels, self.deck, tally.counts[0], tally.users[0], method=method, population=population, alpha=alpha

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators import crowd
-from estimators.bits import BitBlock, BitChannel, pack
+from estimators.channels import crowd
+from estimators.channels.bits import BitBlock, BitChannel, pack
 from estimators.estimates import Estimates, Method, Population
-from estimators.exact import GRID
+from estimators.exact.randomness import Bits
+from estimators.exact.rounding import GRID
 from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError
 from estimators.parameters import at_least, refuse_unknown, whole_number
-from estimators.randomness import Bits
 from estimators.tally import Tally
 
 _MAX_COPIES = 1024
@@ -139,7 +139,7 @@ class KRandomization(Mechanism):
         self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
     ) -> Estimates:
         """Estimate the share of records with each bit set; the tally counts copies, all methods agree on one rung."""
-        from estimators.pooling_result import finish, no_estimate  # server side only: scipy
+        from estimators.inference.pooling_result import finish, no_estimate  # server side only: scipy
 
         ones, sent = tally.counts.sum(axis=(0, 1)), int(tally.users.sum())
         if sent == 0:

@@ -10,18 +10,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.channel import Channel
-from estimators.dense_chain import build_dense
+from estimators.channels.chain import Chain
+from estimators.channels.channel import Channel
+from estimators.channels.dense_chain import build_dense
 from estimators.estimates import Estimates, Method, Population
-from estimators.exact import log_ratio_up
-from estimators.key_value import KeyValueParameters
-from estimators.lazy import Bytes, CellSampler
+from estimators.exact.lazy import Bytes, CellSampler
+from estimators.exact.randomness import Bits, below
+from estimators.exact.rounding import log_ratio_up
+from estimators.inference.key_value import KeyValueParameters
 from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError
 from estimators.mechanisms.small_channel import check_levels, growth
 from estimators.mechanisms.three_element import club_exact
 from estimators.parameters import at_least, refuse_unknown, whole_number
-from estimators.randomness import Bits, below
-from estimators.relaxation import Chain
 from estimators.tally import Tally
 
 MAX_KEYS = 10_000
@@ -177,19 +177,19 @@ class LPP(KeyValue):
         self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
     ) -> Estimates:
         """Estimate share and mean of every key; users on different rungs are combined by `method`."""
-        from estimators.key_value_pooling import pool_key_values  # server side only: scipy
+        from estimators.inference.key_value_pooling import pool_key_values  # server side only: scipy
 
         return pool_key_values(self.labels, self._counts(tally), method=method, population=population, alpha=alpha)
 
     def estimate_graph(self, tally: Tally, *, alpha: float = 0.05) -> Any:
         """Estimate the averages of the bipartite graph of people and keys: a GraphEstimate."""
-        from estimators.key_value_pooling import estimate_graph, pooled_key_values  # server side only: scipy
+        from estimators.inference.key_value_pooling import estimate_graph, pooled_key_values  # server side only: scipy
 
         counts = self._counts(tally)
         return estimate_graph(counts.fleet, pooled_key_values(counts), alpha)
 
     def _counts(self, tally: Tally) -> Any:
-        from estimators.key_value_pooling import KeyValueCounts
+        from estimators.inference.key_value_pooling import KeyValueCounts
 
         cells = tally.counts.sum(axis=1).reshape(self.rungs, len(self.keys), 3)
         fleet = tally.users.sum(axis=1)
@@ -302,7 +302,7 @@ class PCKVUE(KeyValue):
         self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
     ) -> Estimates:
         """Estimate share and mean of every key; users on different rungs are combined by `method`."""
-        from estimators.key_value_pooling import KeyValueCounts, pool_key_values  # server side only: scipy
+        from estimators.inference.key_value_pooling import KeyValueCounts, pool_key_values  # server side only: scipy
 
         ones, fleet = tally.counts.sum(axis=1), tally.users.sum(axis=1)
         keys = len(self.keys)

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.channel import RetentionChannel
+from estimators.channels.chain import Chain
+from estimators.channels.channel import RetentionChannel
 from estimators.estimates import Estimates, Method, Population
+from estimators.exact.randomness import Bits
 from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError
 from estimators.parameters import real_number, refuse_unknown
-from estimators.randomness import Bits
-from estimators.relaxation import Chain
 from estimators.tally import Tally
 
 if TYPE_CHECKING:
-    from estimators.always_valid import YesNo
+    from estimators.intervals.always_valid import YesNo
 
 _LEVELS = 101
 """Different numbers that a simulated fleet picks from."""
@@ -97,7 +97,7 @@ class Mean(Mechanism):
         The spread of the rounding depends on numbers that nobody has told. It is at most that of a two-point
         distribution with the same mean, and that is charged, so intervals for this fleet are on the safe side.
         """
-        from estimators.pooling import pool_retention  # server side only: scipy
+        from estimators.inference.pooling import pool_retention  # server side only: scipy
 
         channels = [channel for channel in self.chain.channels if isinstance(channel, RetentionChannel)]
         ends = pool_retention(
@@ -129,7 +129,7 @@ class Mean(Mechanism):
 
     def yes_no(self, tally: Tally) -> YesNo:
         """Ask whether the rounded end is `high`."""
-        from estimators.always_valid import YesNo  # server side only: scipy
+        from estimators.intervals.always_valid import YesNo  # server side only: scipy
 
         channels = [channel for channel in self.chain.channels if isinstance(channel, RetentionChannel)]
         found = YesNo.retention(channels, tally.counts.sum(axis=1), tally.users.sum(axis=1))

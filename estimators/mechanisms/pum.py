@@ -12,16 +12,16 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bit_chain import BitChain
-from estimators.channel import RetentionChannel
+from estimators.channels.bit_chain import BitChain
+from estimators.channels.chain import Chain
+from estimators.channels.channel import RetentionChannel
 from estimators.estimates import Estimates, Method, Population
+from estimators.exact.randomness import Bits
+from estimators.inference.utility_optimized import personal_matrix
 from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError, index_of
 from estimators.mechanisms.uldp import at_most_one_told, reordered, urap_chain
 from estimators.parameters import at_least, refuse_unknown, some_values
-from estimators.randomness import Bits
-from estimators.relaxation import Chain
 from estimators.tally import Tally
-from estimators.utility_optimized import personal_matrix
 
 Floats = NDArray[np.float64]
 Base = Literal["urr", "urap"]
@@ -142,7 +142,7 @@ class PUM(Mechanism):
         self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
     ) -> Estimates:
         """Estimate sensitive values, tags and others, then spread the tags; a wrong background stays unseen."""
-        from estimators.pooling_result import finish  # server side only: scipy
+        from estimators.inference.pooling_result import finish  # server side only: scipy
 
         counts, users = tally.counts.sum(axis=1), tally.users.sum(axis=1)
         found, covariance = self._combined(counts, users, method, population, alpha)
@@ -174,9 +174,9 @@ class PUM(Mechanism):
         self, counts: NDArray[np.int64], users: NDArray[np.int64], method: Method, population: Population, alpha: float
     ) -> tuple[Estimates, Floats]:
         """Return shares over all symbols, and their covariance."""
-        from estimators.pooling import pool_retention  # server side only: scipy
-        from estimators.pooling_bits import pool_bits
-        from estimators.share_covariance import pooled_covariance
+        from estimators.inference.pooling import pool_retention  # server side only: scipy
+        from estimators.inference.pooling_bits import pool_bits
+        from estimators.inference.share_covariance import pooled_covariance
 
         symbols = self.symbols_in_order
         if isinstance(self.chain, BitChain):

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bit_chain import BitChain, Odds, binary_odds
-from estimators.bits import BitChannel
-from estimators.bloom import MAX_HASHES, design_matrix, fill_chance, packed_filter
+from estimators.channels.bit_chain import BitChain, Odds, binary_odds
+from estimators.channels.bits import BitChannel
+from estimators.channels.bloom import MAX_HASHES, design_matrix, fill_chance, packed_filter
 from estimators.estimates import Estimates, Method, Population
+from estimators.exact.randomness import Bits, below
 from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError
 from estimators.parameters import at_least, refuse_unknown, whole_number
-from estimators.randomness import Bits, below
 from estimators.tally import Tally
 
 _COHORT_BYTES = 2
@@ -119,7 +119,7 @@ class RAPPOR(Mechanism):
         self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
     ) -> Estimates:
         """Estimate the share of every known string by regression; `mle` is the non-negative one."""
-        from estimators.bloom_decoding import BloomData, decode  # server side only: scipy
+        from estimators.inference.bloom_decoding import BloomData, decode  # server side only: scipy
 
         channels = self.chain.channels
         truth, lie = (np.array([getattr(channel, side)[0] for channel in channels]) for side in ("ones", "zeros"))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from estimators.dense_chain import build_dense
+from estimators.channels.dense_chain import build_dense
 from estimators.mechanism import Guarantee
 from estimators.mechanisms.small_channel import (
     Exact,

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.channel import MAX_EPSILON
+from estimators.channels.chain import Chain, check_ladder
+from estimators.channels.channel import MAX_EPSILON
 from estimators.estimates import Estimates, Method, Population
-from estimators.exact import exp_decimal
+from estimators.exact.randomness import Bits
+from estimators.exact.rounding import exp_decimal
 from estimators.mechanism import Answer, Drawn, Mechanism, ParameterError, index_of
 from estimators.parameters import real_number
-from estimators.randomness import Bits
-from estimators.relaxation import Chain, check_ladder
 from estimators.tally import Tally
 
 if TYPE_CHECKING:
-    from estimators.always_valid import YesNo
+    from estimators.intervals.always_valid import YesNo
 
 Exact = tuple[tuple[Fraction, ...], ...]
 
@@ -54,7 +54,7 @@ class SmallChannel(Mechanism):
         self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
     ) -> Estimates:
         """Estimate the share of every value; users on different rungs are combined by `method`."""
-        from estimators.pooling import pool_dense  # server side only: scipy
+        from estimators.inference.pooling import pool_dense  # server side only: scipy
 
         return pool_dense(
             self.labels,
@@ -68,7 +68,7 @@ class SmallChannel(Mechanism):
 
     def yes_no(self, tally: Tally) -> YesNo | None:
         """See every value as a bit, if a value's answer is equally likely under all other values."""
-        from estimators.always_valid import YesNo  # server side only: scipy
+        from estimators.intervals.always_valid import YesNo  # server side only: scipy
 
         return YesNo.dense(self.chain.channels, tally.counts.sum(axis=1), tally.users.sum(axis=1))
 

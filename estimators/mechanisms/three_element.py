@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from estimators.dense_chain import build_dense
+from estimators.channels.dense_chain import build_dense
+from estimators.channels.yes_no import loss_of_rows
 from estimators.mechanism import Guarantee, ParameterError
 from estimators.mechanisms.grr import GRR
 from estimators.mechanisms.small_channel import (
@@ -23,7 +24,6 @@ from estimators.mechanisms.small_channel import (
     written,
 )
 from estimators.parameters import refuse_unknown
-from estimators.yes_no import loss_of_rows
 
 _GUARANTEE = Guarantee(
     "All answers of one window together reveal no more than its sharpest one: any two values explain them equally "

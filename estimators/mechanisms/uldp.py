@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bit_chain import BitChain, Odds
-from estimators.bits import BitChannel, pack
-from estimators.channel import RetentionChannel
+from estimators.channels.bit_chain import BitChain, Odds
+from estimators.channels.bits import BitChannel, pack
+from estimators.channels.chain import Chain
+from estimators.channels.channel import RetentionChannel
 from estimators.estimates import Estimates, Method, Population
-from estimators.exact import exp_decimal
+from estimators.exact.randomness import Bits
+from estimators.exact.rounding import exp_decimal
 from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError, index_of
 from estimators.parameters import at_least, real_number, refuse_unknown, some_values
-from estimators.randomness import Bits
-from estimators.relaxation import Chain
 from estimators.tally import Tally
 
 if TYPE_CHECKING:
-    from estimators.always_valid import YesNo
+    from estimators.intervals.always_valid import YesNo
 
 _SENSITIVE = "the values that must be hidden; all others may be told as they are"
 
@@ -111,13 +111,13 @@ class URR(UtilityOptimized):
 
     def yes_no(self, tally: Tally) -> YesNo:
         """See every value as the bit 'the answer is this value'."""
-        from estimators.always_valid import YesNo  # server side only: scipy
+        from estimators.intervals.always_valid import YesNo  # server side only: scipy
 
         found = YesNo.retention(self.channels, tally.counts.sum(axis=1), tally.users.sum(axis=1))
         return found.values_at(self._places)
 
     def _pool(self, tally: Tally, method: Method, population: Population, alpha: float) -> Estimates:
-        from estimators.pooling import pool_retention  # server side only: scipy
+        from estimators.inference.pooling import pool_retention  # server side only: scipy
 
         counts, users = tally.counts.sum(axis=1), tally.users.sum(axis=1)
         return pool_retention(
@@ -201,13 +201,13 @@ class URAP(UtilityOptimized):
 
     def yes_no(self, tally: Tally) -> YesNo:
         """Return the bits themselves."""
-        from estimators.always_valid import YesNo  # server side only: scipy
+        from estimators.intervals.always_valid import YesNo  # server side only: scipy
 
         truth, lie = ([getattr(channel, name) for channel in self.chain.channels] for name in ("ones", "zeros"))
         return YesNo.of(truth, lie, tally.counts.sum(axis=1), tally.users.sum(axis=1)).values_at(self._places)
 
     def _pool(self, tally: Tally, method: Method, population: Population, alpha: float) -> Estimates:
-        from estimators.pooling_bits import pool_bits  # server side only: scipy
+        from estimators.inference.pooling_bits import pool_bits  # server side only: scipy
 
         channels = self.chain.channels
         ones = np.array([channel.ones for channel in channels])

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bit_chain import BitChain
+from estimators.channels.bit_chain import BitChain
 from estimators.estimates import Estimates, Method, Population
+from estimators.exact.randomness import Bits
 from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, index_of
 from estimators.parameters import at_least, refuse_unknown
-from estimators.randomness import Bits
 from estimators.tally import Tally
 
 if TYPE_CHECKING:
-    from estimators.always_valid import YesNo
+    from estimators.intervals.always_valid import YesNo
 
 
 class Unary(Mechanism):
@@ -60,7 +60,7 @@ class Unary(Mechanism):
         self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
     ) -> Estimates:
         """Estimate the share of every value, each bit on its own; the estimates need not sum to one."""
-        from estimators.pooling_bits import pool_bits  # server side only: scipy
+        from estimators.inference.pooling_bits import pool_bits  # server side only: scipy
 
         channels = self.chain.channels
         return pool_bits(
@@ -76,7 +76,7 @@ class Unary(Mechanism):
 
     def yes_no(self, tally: Tally) -> YesNo:
         """Return the bits themselves."""
-        from estimators.always_valid import YesNo  # server side only: scipy
+        from estimators.intervals.always_valid import YesNo  # server side only: scipy
 
         truth, lie = ([getattr(channel, name) for channel in self.chain.channels] for name in ("ones", "zeros"))
         return YesNo.of(truth, lie, tally.counts.sum(axis=1), tally.users.sum(axis=1))

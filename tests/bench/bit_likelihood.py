@@ -9,11 +9,11 @@ import time
 
 import numpy as np
 
-from estimators.bits import count_ones
-from estimators.em_bits import BitReports, urap_mle
+from estimators.channels.bits import count_ones
+from estimators.exact.randomness import SeededBits
+from estimators.inference.em_bits import BitReports, urap_mle
+from estimators.inference.utility_optimized import urap_probabilities
 from estimators.mechanisms.uldp import urap_chain
-from estimators.randomness import SeededBits
-from estimators.utility_optimized import urap_probabilities
 
 VALUES, SENSITIVE, USERS = 12_800, 2_432, 240_000
 EPSILON = 6.0

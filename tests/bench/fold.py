@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from producers import wire
-from streams.applier import Applier, DeadLetter, warm_up
-from streams.fold import PartitionBatch, Record
-from streams.memory_store import MemoryStore
-from streams.redis_store import RedisStore
-from streams.store import Store
-from streams.table import PlainTable
+from producers.wire import frames as wire
+from streams.store.contract import Store
+from streams.store.redis import RedisStore
+from streams.worker.applier import Applier, DeadLetter, warm_up
+from streams.worker.fold import PartitionBatch, Record
+from streams.worker.table import PlainTable
 from tests.bench.goals import Result
+from tests.support.memory_store import MemoryStore
 from tests.support.reports import NOW_MS, TOPIC, WINDOW, AnyAnswer, SurveyDict, survey_of
 
 SURVEY = survey_of(AnyAnswer("index", 100, rungs=5), name="bench", shards=64)

@@ -8,22 +8,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from estimators.channel import RetentionChannel
-from estimators.em import retention_evaluate
-from estimators.inversion import Rungs
-from estimators.likelihood import Maximum, retention_mle
+from estimators.channels.channel import RetentionChannel
+from estimators.exact.randomness import SecureBits
+from estimators.inference.em import retention_evaluate
+from estimators.inference.inversion import Rungs
+from estimators.inference.likelihood import Maximum, retention_mle
 from estimators.mechanisms import mechanism_class
-from estimators.randomness import SecureBits
 from estimators.tally import Tally, count_symbols
 from tests.bench.goals import Result, seconds, side_by_side
+from tests.support.paths import ROOT
 from tests.support.peers import multi_freq_ldpy
 
-PEERS = Path(__file__).parents[2] / ".cache" / "peers"
+PEERS = ROOT / ".cache" / "peers"
 TOOLBOX = "ldp-toolbox==0.1.3"
 
 VALUES = 100

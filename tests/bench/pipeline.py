@@ -23,16 +23,16 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # no __all__
 
-from producers.fleet import BLOCK, BlockWindow, Columns, Plan
-from producers.scenarios import falling_shares, scenario_named
-from producers.survey import Survey, parse_survey
-from producers.transport import frames_of
-from streams.app import MAX_FETCH_BYTES
-from streams.clock import system_clock
+from producers.clock import system_clock
+from producers.simulation.fleet import BLOCK, BlockWindow, Columns, Plan
+from producers.simulation.scenarios import falling_shares, scenario_named
+from producers.survey.survey import Survey, parse_survey
+from producers.wire.transport import frames_of
 from streams.connections import librdkafka_options, open_store
-from streams.local import ApacheKafka, Child, Redis, StopOrder, Supervisor
+from streams.kafka.topics import Topics, wanted
+from streams.local.services import ApacheKafka, Child, Redis, StopOrder, Supervisor
 from streams.settings import Settings
-from streams.topics import Topics, wanted
+from streams.worker.driver import MAX_FETCH_BYTES
 from tests.bench.goals import Result
 from tests.support.deadline import until
 
@@ -171,7 +171,7 @@ class _Bench:
         store = open_store(topic.settings)
         self.runs += 1
         child = self._run(
-            [sys.executable, "-m", "streams.cli", "worker"],
+            [sys.executable, "-m", "streams.cli.main", "worker"],
             {
                 "THAW_KAFKA": self.kafka,
                 "THAW_REDIS": self.redis_url,

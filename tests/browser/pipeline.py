@@ -11,16 +11,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streams.local_process import Child, free_ports
+from streams.kafka.topics import Topics, wanted
+from streams.local.process import Child, free_ports
 from streams.settings import Settings
-from streams.topics import Topics, wanted
 from tests.support.deadline import until
 from tests.support.parts import missing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-from producers.survey import load_survey
+from producers.survey.survey import load_survey
 
 CHROMIUM_FLAGS = (
     "--headless",
@@ -74,7 +74,7 @@ class Pipeline:
         }
         child = Child(
             name,
-            [sys.executable, "-m", "streams.cli", *arguments],
+            [sys.executable, "-m", "streams.cli.main", *arguments],
             log=self.folder / f"{name}-{len(self._children)}.log",
             env=told | env,
         )

@@ -10,14 +10,15 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from streams.local import ApacheKafka, Redis
+from streams.local.services import ApacheKafka, Redis
 from tests.browser.pipeline import Pipeline, chromium
 from tests.support.deadline import until
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
+IMAGES = ROOT / "docs" / "images"
 SURVEYS = Path(__file__).parent / "surveys"
 WINDOWS = 40
 """Windows on the pictures; two seconds each."""

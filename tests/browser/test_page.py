@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streams.local_process import Child
+from streams.local.process import Child
 from tests.browser.pipeline import Pipeline, chromium
 from tests.support.deadline import until
 from tests.support.parts import fresh_name

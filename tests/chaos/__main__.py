@@ -12,7 +12,7 @@ import secrets
 import sys
 from collections.abc import Sequence
 
-from streams.local import PartError, signals_as_interrupt
+from streams.local.services import PartError, signals_as_interrupt
 from tests.chaos.faults import KINDS
 from tests.chaos.run import BURST, run
 from tests.chaos.system import StuckError

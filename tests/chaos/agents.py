@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from producers.clock import system_clock
-from producers.device import Device
-from producers.kafka_transport import KafkaTransport
-from producers.survey import Survey, load_survey
-from producers.transport import Message, Transport, TransportError
+from producers.device.agent import Device
+from producers.survey.survey import Survey, load_survey
+from producers.wire.kafka import KafkaTransport
+from producers.wire.transport import Message, Transport, TransportError
 
 PAUSE_MS = 1_000
 """After a failure nobody tries for so long: a thousand devices in one thread would wait for one broker in turn."""

@@ -12,8 +12,7 @@ from tests.chaos import aof
 from tests.chaos.system import Kept, System
 
 SESSION_SECONDS: Final = 10.0
-"""After so long without a word from a worker its partitions go to others (`broker_session_timeout` in streams/app.py).
-"""
+"""After so long without a heartbeat a worker's partitions go to others (`broker_session_timeout` in `driver.py`)."""
 CALL_SECONDS: Final = 5.0
 """After so long without an answer from Redis a worker gives a call up, and cannot know what became of it."""
 

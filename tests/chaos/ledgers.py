@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from producers.budget import cost_units
-from producers.ledger import Ledger
-from producers.survey import Survey
+from producers.device.budget import cost_units
+from producers.device.ledger import Ledger
+from producers.survey.survey import Survey
 from tests.chaos.oracle import reports
 
 Emitted = dict[bytes, dict[int, set[int]]]

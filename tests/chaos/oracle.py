@@ -16,13 +16,13 @@ import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 
 from estimators.tally import Tally
-from producers.survey import Survey
+from producers.survey.survey import Survey
 from streams.connections import librdkafka_options
-from streams.demo_report import WindowJournal, read_journals
-from streams.estimate_record import decode_estimate
+from streams.local.demo_report import WindowJournal, read_journals
 from streams.settings import Settings
-from streams.store import Key, Shape, Store
-from streams.table import unpack
+from streams.store.contract import Key, Shape, Store
+from streams.windows.record import decode_estimate
+from streams.worker.table import unpack
 
 Best = dict[bytes, tuple[int, int]]
 """The greatest (rung, answer as a number) of each token."""

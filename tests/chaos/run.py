@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streams.local import Supervisor
-from streams.store import StoreError
+from streams.local.services import Supervisor
+from streams.store.contract import StoreError
 from tests.chaos import ledgers, oracle
 from tests.chaos.faults import KINDS, WEIGHTS
 from tests.chaos.system import GOOD_ENDINGS, System

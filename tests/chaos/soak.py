@@ -15,11 +15,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from producers.survey import load_survey
+from producers.survey.survey import load_survey
 from streams.connections import open_store
-from streams.local import ApacheKafka, Child, PartError, Redis, StopOrder, Supervisor, free_ports, signals_as_interrupt
+from streams.kafka.topics import Topics, wanted
+from streams.local.services import (
+    ApacheKafka,
+    Child,
+    PartError,
+    Redis,
+    StopOrder,
+    Supervisor,
+    free_ports,
+    signals_as_interrupt,
+)
 from streams.settings import Settings
-from streams.topics import Topics, wanted
 from tests.chaos import surveys
 
 CACHE_MIB = 8
@@ -88,7 +97,7 @@ def soak(seconds: float, *, devices: int, look_seconds: float) -> list[Point]:
             "THAW_CACHE_MIB": str(CACHE_MIB),
             "THAW_WORKER_PORT": str(free_ports(1)[0]),
         }
-        thaw = [sys.executable, "-m", "streams.cli"]
+        thaw = [sys.executable, "-m", "streams.cli.main"]
         worker = supervisor.run("worker", [*thaw, "worker"], order=StopOrder.WORKER, env=env)
         fleet = ["fleet", *map(str, files), "--devices", str(devices), "--scenario", "city", "--no-truth"]
         supervisor.run("fleet", [*thaw, *fleet], order=StopOrder.FLEET, env=env)

@@ -14,16 +14,16 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from producers.survey import Survey, load_survey
-from streams.applier import DEFAULT_SHARDS
-from streams.clock import system_clock
+from producers.clock import system_clock
+from producers.survey.survey import Survey, load_survey
 from streams.connections import open_store
-from streams.kafka_reader import end_offsets
-from streams.local import ApacheKafka, Child, Redis, StopOrder, Supervisor, free_ports
-from streams.local_part import Program
+from streams.kafka.reader import end_offsets
+from streams.kafka.topics import Topics, wanted
+from streams.local.service import Program
+from streams.local.services import ApacheKafka, Child, Redis, StopOrder, Supervisor, free_ports
 from streams.settings import Settings
-from streams.store import StoreError
-from streams.topics import Topics, wanted
+from streams.store.contract import StoreError
+from streams.worker.applier import DEFAULT_SHARDS
 from tests.chaos import surveys
 
 logger = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class System:
         self._busy: set[Program] = set()
         self._lock = threading.Lock()
         self.journal = supervisor.folder / "journal"
-        thaw = [sys.executable, "-m", "streams.cli"]
+        thaw = [sys.executable, "-m", "streams.cli.main"]
         env = {
             "THAW_KAFKA": self.settings.kafka,
             "THAW_REDIS": self.settings.redis,

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from streams.clock import system_clock
-from streams.life import LIFE_POINTS, point_to_drop
-from streams.memory_store import MemoryStore
-from streams.redis_store import RedisStore
-from streams.store import Store
+from producers.clock import system_clock
+from streams.store.contract import Store
+from streams.store.redis import RedisStore
+from streams.windows.history import LIFE_POINTS, point_to_drop
+from tests.support.memory_store import MemoryStore
 
 SURVEY, WINDOW = "colour-01234567", 1_790_000_040_000
 

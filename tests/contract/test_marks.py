@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from streams.applier import Applier
-from streams.memory_store import MemoryStore
-from streams.redis_store import RedisStore
-from streams.store import Store
+from streams.store.contract import Store
+from streams.store.redis import RedisStore
+from streams.worker.applier import Applier
+from tests.support.memory_store import MemoryStore
 from tests.support.reports import (
     BITS_IN_GROUPS,
     CATEGORICAL,

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from streams.fold import Cached, fold
-from streams.memory_store import MemoryStore
-from streams.redis_store import RedisStore
-from streams.store import NO_STAMP, Key, Seen, Shape, ShardBatch, Store
-from streams.table import Table
+from streams.store.contract import NO_STAMP, Key, Seen, Shape, ShardBatch, Store
+from streams.store.redis import RedisStore
+from streams.worker.fold import Cached, fold
+from streams.worker.table import Table
+from tests.support.memory_store import MemoryStore
 from tests.support.reports import CATEGORICAL, TOPIC, WINDOW, Report, oracle, packed, token_in
 
 KEY = Key(CATEGORICAL.id, WINDOW, 1)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from streams.clock import system_clock
-from streams.fold import Cached, fold
-from streams.memory_store import MemoryStore
-from streams.redis_store import RedisStore
-from streams.store import Key, Shape, ShardBatch, Store
+from producers.clock import system_clock
+from streams.store.contract import Key, Shape, ShardBatch, Store
+from streams.store.redis import RedisStore
+from streams.worker.fold import Cached, fold
+from tests.support.memory_store import MemoryStore
 from tests.support.reports import CATEGORICAL, TOPIC, WINDOW, Report, packed, token_in
 
 SURVEY = "colour-01234567"

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from producers.survey import Survey
-from streams.fold import Cached, fold
-from streams.memory_store import MemoryStore
-from streams.redis_store import RedisStore
-from streams.store import NO_STAMP, Change, Key, Outcome, Shape, ShardBatch, Store
-from streams.table import PlainTable
+from producers.survey.survey import Survey
+from streams.store.contract import NO_STAMP, Change, Key, Outcome, Shape, ShardBatch, Store
+from streams.store.redis import RedisStore
+from streams.worker.fold import Cached, fold
+from streams.worker.table import PlainTable
 from tests.support.deadline import until
+from tests.support.memory_store import MemoryStore
 from tests.support.reports import (
     CATEGORICAL,
     NOW_MS,

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from redis import Redis
 
-from producers.survey import Survey, load_survey
-from streams.demo_report import WindowJournal, read_journals
-from streams.local import StopOrder, Supervisor, free_ports
-from streams.redis_store import RedisStore
+from producers.survey.survey import Survey, load_survey
+from streams.kafka.topics import Topics, wanted
+from streams.local.demo_report import WindowJournal, read_journals
+from streams.local.services import StopOrder, Supervisor, free_ports
 from streams.settings import load_settings
-from streams.topics import Topics, wanted
+from streams.store.redis import RedisStore
 from tests.support.deadline import until
 
-THAW = [sys.executable, "-m", "streams.cli"]
+THAW = [sys.executable, "-m", "streams.cli.main"]
 COUNTED = ("applied", "duplicate", "stale")
 
 

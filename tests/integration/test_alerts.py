@@ -21,19 +21,19 @@ import numpy as np
 import pytest
 import tomli_w
 
-from estimators.randomness import SeededBits
-from producers.survey import parse_survey
-from streams.alerts import render, survey_group
-from streams.local import Alertmanager, Prometheus
-from streams.local_process import Child, free_ports
+from estimators.exact.randomness import SeededBits
+from producers.survey.survey import parse_survey
+from streams.exporter.alert_rules import render, survey_group
+from streams.local.process import Child, free_ports
+from streams.local.services import Alertmanager, Prometheus
 from tests.integration.workers import Reports, System
 from tests.support.deadline import until
 from tests.support.parts import missing, running
+from tests.support.paths import ROOT
 from tests.support.surveys import survey_text
 
 pytestmark = pytest.mark.real
 
-ROOT = Path(__file__).resolve().parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
 THRESHOLD = 0.5
 RULE = f"""
@@ -188,7 +188,7 @@ def exporter(system: System, port: int) -> Iterator[Child]:
         "THAW_EXPORTER_PORT": str(port),
     }
     child = Child(
-        "exporter", [sys.executable, "-m", "streams.cli", "exporter"], log=system.folder / "exporter.log", env=env
+        "exporter", [sys.executable, "-m", "streams.cli.main", "exporter"], log=system.folder / "exporter.log", env=env
     )
     try:
         yield child

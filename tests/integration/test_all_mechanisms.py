@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from streams.demo_report import audit_window, window_entry
-from streams.estimate_record import decode_estimate
+from streams.local.demo_report import audit_window, window_entry
+from streams.windows.record import decode_estimate
 from tests.integration.fleets import fleet_through_worker
 from tests.support.examples import EXAMPLES, survey_file
 from tests.support.stats import assert_normal

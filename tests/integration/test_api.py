@@ -16,12 +16,12 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.config import GenerationConfig, SchemathesisConfig
 
-from producers.survey import Survey, parse_survey
-from streams import openapi
-from streams.clock import system_clock
-from streams.life import encode_point
-from streams.local_process import Child, free_ports
-from streams.redis_store import RedisStore
+from producers.clock import system_clock
+from producers.survey.survey import Survey, parse_survey
+from streams.exporter import openapi
+from streams.local.process import Child, free_ports
+from streams.store.redis import RedisStore
+from streams.windows.history import encode_point
 from tests.support.deadline import until
 from tests.support.exporter import record_of
 from tests.support.parts import fresh_name
@@ -67,7 +67,9 @@ def served(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
         "THAW_SURVEYS": str(folder),
         "THAW_EXPORTER_PORT": str(port),
     }
-    child = Child("exporter", [sys.executable, "-m", "streams.cli", "exporter"], log=folder / "exporter.log", env=env)
+    child = Child(
+        "exporter", [sys.executable, "-m", "streams.cli.main", "exporter"], log=folder / "exporter.log", env=env
+    )
     url = f"http://127.0.0.1:{port}"
 
     def answers() -> bool:

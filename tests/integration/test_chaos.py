@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streams.local import Redis
-from streams.local_process import free_ports
+from streams.local.process import free_ports
+from streams.local.services import Redis
 from tests.chaos import aof
 from tests.chaos.__main__ import main
 from tests.chaos.soak import Point, curve, flat, rss_mib

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from streams.demo_report import audit_window, window_entry
-from streams.estimate_record import decode_estimate
+from streams.local.demo_report import audit_window, window_entry
+from streams.windows.record import decode_estimate
 from tests.integration.fleets import fleet_through_worker
 from tests.support.stats import assert_binomial
 

@@ -21,18 +21,18 @@ from typing import Any
 
 import pytest
 
-from producers import wire
-from producers.budget import cost_units
-from producers.device import Device
-from producers.ledger import Ledger
-from producers.survey import Survey
-from producers.transport import Message
+from producers.device.agent import Device
+from producers.device.budget import cost_units
+from producers.device.ledger import Ledger
+from producers.survey.survey import Survey
+from producers.wire import frames as wire
+from producers.wire.transport import Message
 from tests.support.deadline import until
 from tests.support.surveys import WEEK, WINDOW_MS, survey
 
 END = WEEK + WINDOW_MS
 CRASHED = 137
-DEVICE_FILES = ("device.py", "ledger.py", "outbox.py", "budget.py", "test_device_crash.py")
+DEVICE_FILES = ("device/agent.py", "ledger.py", "outbox.py", "budget.py", "test_device_crash.py")
 
 
 class FileTransport:
@@ -158,7 +158,7 @@ def endless() -> Survey:
 CHILD = """
 import sys, time
 from pathlib import Path
-from producers.device import Device
+from producers.device.agent import Device
 from tests.integration.test_device_crash import FileTransport, endless
 from tests.support.surveys import WEEK, WINDOW_MS
 

@@ -10,9 +10,9 @@ from kafka import KafkaConsumer
 from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.structs import TopicPartition
 
-from producers import wire
-from producers.device import Device
-from producers.kafka_transport import KafkaTransport
+from producers.device.agent import Device
+from producers.wire import frames as wire
+from producers.wire.kafka import KafkaTransport
 from tests.support.deadline import until
 from tests.support.surveys import WEEK, WINDOW_MS, survey
 

@@ -11,12 +11,12 @@ import pytest
 from prometheus_client import generate_latest
 
 from estimators.tally import Tally
-from streams.clock import system_clock
+from producers.clock import system_clock
 from streams.connections import open_store
-from streams.estimate_record import make_record
-from streams.local_process import Child, free_ports
+from streams.local.process import Child, free_ports
 from streams.metrics import worker_metrics
 from streams.settings import Settings
+from streams.windows.record import make_record
 from tests.support.deadline import until
 from tests.support.parts import missing
 from tests.support.surveys import survey, survey_text
@@ -57,7 +57,7 @@ def test_the_exporter_serves_what_is_in_redis(redis_url: str, key_prefix: str, t
         "THAW_EXPORTER_PORT": str(port),
     }
     exporter = Child(
-        "exporter", [sys.executable, "-m", "streams.cli", "exporter"], log=tmp_path / "exporter.log", env=env
+        "exporter", [sys.executable, "-m", "streams.cli.main", "exporter"], log=tmp_path / "exporter.log", env=env
     )
     try:
 

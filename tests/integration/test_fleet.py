@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from producers import wire
-from producers.survey import load_survey
-from streams.demo_report import read_journals
+from producers.survey.survey import load_survey
+from producers.wire import frames as wire
 from streams.folders import deploy_folder
+from streams.kafka.topics import Topics, wanted
+from streams.local.demo_report import read_journals
 from streams.settings import load_settings
-from streams.topics import Topics, wanted
 from tests.support.parts import missing
 
 pytestmark = pytest.mark.real
@@ -37,7 +37,7 @@ def env(kafka: str, topic_prefix: str) -> dict[str, str]:
 
 def fleet(env: dict[str, str], *arguments: str) -> tuple[dict[str, float], str]:
     """Run a fleet to its end; return what it printed on stdout and on stderr."""
-    command = [sys.executable, "-m", "streams.cli", "fleet", *arguments, "--pace", "fast", "--no-truth", "--json"]
+    command = [sys.executable, "-m", "streams.cli.main", "fleet", *arguments, "--pace", "fast", "--no-truth", "--json"]
     done = subprocess.run(command, env=os.environ | env, capture_output=True, check=False, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr

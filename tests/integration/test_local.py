@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from streams.local import (
+from streams.local.services import (
     ApacheKafka,
     EmbeddedKafka,
     ExternalKafka,
@@ -77,7 +77,7 @@ def gone(pid: int) -> bool:
 
 PARENT = """
 import json, sys, threading
-from streams.local import ApacheKafka, EmbeddedKafka, Redis, StopOrder, Supervisor
+from streams.local.services import ApacheKafka, EmbeddedKafka, Redis, StopOrder, Supervisor
 
 supervisor = Supervisor()
 idle = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -219,7 +219,7 @@ def test_prometheus_reads_its_configuration_again() -> None:
 
 
 def test_make_kafka_prints_an_address_and_ends_with_sigterm(kafka: str) -> None:
-    command = [sys.executable, "-m", "streams.local", "kafka"]
+    command = [sys.executable, "-m", "streams.local.services", "kafka"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         address = process.stdout.readline().strip()

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from streams.local import (
+from streams.local.process import RunFolder, wait_until_ready
+from streams.local.services import (
     ApacheKafka,
     Child,
     ChildDied,
@@ -19,7 +20,6 @@ from streams.local import (
     find_kafka,
     free_ports,
 )
-from streams.local_process import RunFolder, wait_until_ready
 from tests.support.deadline import until
 
 IDLE = "import time\ntime.sleep(600)"

@@ -5,21 +5,21 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from streams.applier import Applier, LeaveError
-from streams.clock import ManualClock
-from streams.fold import Cached, fold
-from streams.local import Redis
-from streams.local_process import free_ports
-from streams.redis_store import RedisStore
-from streams.store import KEEP_MS, Key, Shape, ShardBatch, StoreCorruptError, StoreUnavailableError
-from streams.table import Table
+from streams.local.process import free_ports
+from streams.local.services import Redis
+from streams.store.contract import KEEP_MS, Key, Shape, ShardBatch, StoreCorruptError, StoreUnavailableError
+from streams.store.redis import RedisStore
+from streams.worker.applier import Applier, LeaveError
+from streams.worker.fold import Cached, fold
+from streams.worker.table import Table
+from tests.support.clock import ManualClock
 from tests.support.parts import running
+from tests.support.paths import ROOT
 from tests.support.reports import (
     BITS_IN_GROUPS,
     CATEGORICAL,
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.real
 
 SHAPE = Shape.of(CATEGORICAL)
 KEY = Key(CATEGORICAL.id, WINDOW, 1)
-DOCS = Path(__file__).parents[2] / "docs" / "store.md"
+DOCS = ROOT / "docs" / "store.md"
 
 
 @pytest.fixture

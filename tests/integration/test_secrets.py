@@ -18,12 +18,12 @@ import pytest
 import redis
 import tomli_w
 
-from producers.device import Device
-from producers.kafka_transport import KafkaTransport
-from producers.survey import Survey, load_survey
-from streams.clock import system_clock
-from streams.local_process import Child, free_ports
-from streams.topics import Topics
+from producers.clock import system_clock
+from producers.device.agent import Device
+from producers.survey.survey import Survey, load_survey
+from producers.wire.kafka import KafkaTransport
+from streams.kafka.topics import Topics
+from streams.local.process import Child, free_ports
 from tests.integration.workers import MINUTE_MS, System
 from tests.support.deadline import until
 
@@ -127,7 +127,7 @@ def test_no_secret_no_lasting_name_and_no_true_value_leaves_a_device(
             "THAW_EXPORTER_PORT": str(exporter_port),
             "THAW_LOG_LEVEL": "debug",
         }
-        exporter = Child("exporter", [sys.executable, "-m", "streams.cli", "exporter"], log=exporter_log, env=env)
+        exporter = Child("exporter", [sys.executable, "-m", "streams.cli.main", "exporter"], log=exporter_log, env=env)
         try:
             for number in range(DEVICES):
                 tokens += answer(number, surveys, transport, tmp_path, now_ms, needles)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from streams.local import EmbeddedKafka
-from streams.local_process import free_ports
+from streams.kafka.topics import TopicError, Topics, wanted
+from streams.local.process import free_ports
+from streams.local.services import EmbeddedKafka
 from streams.settings import Settings
-from streams.topics import TopicError, Topics, wanted
 from tests.integration.workers import run_thaw
 from tests.support.surveys import survey, survey_text
 

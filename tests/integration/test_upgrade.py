@@ -11,10 +11,10 @@ import pytest
 import redis
 
 from estimators.tally import Tally
-from streams import cli
-from streams.deadletter import REASON_HEADER
-from streams.redis_store import RedisStore
-from streams.store import Shape
+from streams.cli import main as cli
+from streams.store.contract import Shape
+from streams.store.redis import RedisStore
+from streams.worker.dead_letters import REASON_HEADER
 from tests.integration.workers import System, headers, run_thaw
 from tests.support.deadline import until
 from tests.support.next_version import to_next
@@ -99,7 +99,7 @@ def test_frames_of_a_newer_version_wait_as_dead_letters_for_the_upgrade(
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(30)
 
-    monkeypatch.setattr("streams.redis_store.VERSION", "v2")
+    monkeypatch.setattr("streams.store.redis.VERSION", "v2")
     other_keys = RedisStore.connect(system.settings.redis, prefix=system.settings.prefix)
 
     def counted() -> Tally:

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from producers.wire import HEADER_BYTES, shards_of
-from streams.deadletter import OFFSET_HEADER, REASON_HEADER
-from streams.estimate_record import decode_estimate
-from streams.local import Redis
-from streams.local_process import free_ports
+from producers.wire.frames import HEADER_BYTES, shards_of
+from streams.local.process import free_ports
+from streams.local.services import Redis
+from streams.windows.record import decode_estimate
+from streams.worker.dead_letters import OFFSET_HEADER, REASON_HEADER
 from tests.integration.workers import MINUTE_MS, Reports, System, headers, run_thaw
 from tests.support.deadline import until
 from tests.support.parts import running

@@ -14,20 +14,20 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from numpy.typing import NDArray
 
 from estimators.tally import Tally
-from producers.survey import Survey, parse_survey
-from producers.transport import frames_of
-from streams.clock import system_clock
+from producers.clock import system_clock
+from producers.survey.survey import Survey, parse_survey
+from producers.wire.transport import frames_of
 from streams.connections import librdkafka_options, open_store
-from streams.local_process import Child, free_ports
-from streams.redis_store import RedisStore
+from streams.kafka.topics import Topics, wanted
+from streams.local.process import Child, free_ports
 from streams.settings import Settings
-from streams.store import Shape
-from streams.topics import Topics, wanted
+from streams.store.contract import Shape
+from streams.store.redis import RedisStore
 from tests.support.deadline import until
 from tests.support.surveys import survey_text
 
 MINUTE_MS = 60_000
-THAW = (sys.executable, "-m", "streams.cli")
+THAW = (sys.executable, "-m", "streams.cli.main")
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimators.bit_chain import BitChain
-from estimators.channel import RetentionChannel
-from estimators.exact import GRID, exp_decimal
-from estimators.relaxation import Chain
-from estimators.release import channel_matrix, kernel, step
+from estimators.channels.bit_chain import BitChain
+from estimators.channels.chain import Chain
+from estimators.channels.channel import RetentionChannel
+from estimators.exact.rounding import GRID, exp_decimal
+from estimators.planning.gradual_release import channel_matrix, kernel, step
 from tests.support.checks import check_chain_law, check_integers, fractions_of
 
 LEVELS = st.floats(0.0, 40.0, allow_nan=False)

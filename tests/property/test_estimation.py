@@ -9,14 +9,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from estimators.always_valid import YesNo, confidence_interval, log_e
-from estimators.bounds import clopper_pearson
-from estimators.channel import RetentionChannel
-from estimators.checkpoints import Checkpoint, advance, bounds_now, checkpoint_alpha
-from estimators.inversion import Rungs
-from estimators.likelihood import retention_mle, score
-from estimators.pooling import pool_retention
-from estimators.threshold import keep_significant, simplex_projection
+from estimators.channels.channel import RetentionChannel
+from estimators.inference.inversion import Rungs
+from estimators.inference.likelihood import retention_mle, score
+from estimators.inference.pooling import pool_retention
+from estimators.inference.views import keep_significant, simplex_projection
+from estimators.intervals.always_valid import YesNo, confidence_interval, log_e
+from estimators.intervals.checkpoints import Checkpoint, advance, bounds_now, checkpoint_alpha
+from estimators.intervals.one_look import clopper_pearson
 
 Counts = NDArray[np.int64]
 

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimators.tally import Tally
-from producers import wire
-from producers.survey import Survey
-from streams import kernels
-from streams.applier import Applier, DeadLetter, LeaveError
-from streams.clock import ManualClock
-from streams.memory_store import MemoryStore
-from streams.store import Key, Shape
-from streams.table import PlainTable, Table
+from producers.survey.survey import Survey
+from producers.wire import frames as wire
+from streams.store.contract import Key, Shape
+from streams.worker import kernels
+from streams.worker.applier import Applier, DeadLetter, LeaveError
+from streams.worker.table import PlainTable, Table
+from tests.support.clock import ManualClock
 from tests.support.faulty_store import FaultyStore
+from tests.support.memory_store import MemoryStore
 from tests.support.reports import (
     NOW_MS,
     SURVEYS,

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producers.survey import Survey, SurveyError, load_survey, parse_survey
-from streams.applier import Applied, Applier, DeadLetter
-from streams.clock import ManualClock
-from streams.deadletter_tools import Letter, judge, look
-from streams.fold import REASONS, check
-from streams.memory_store import MemoryStore
-from streams.store import Shape
+from producers.survey.survey import Survey, SurveyError, load_survey, parse_survey
+from streams.repair.dead_letters import Letter, judge, look
+from streams.store.contract import Shape
+from streams.worker.applier import Applied, Applier, DeadLetter
+from streams.worker.fold import REASONS, check
+from tests.support.clock import ManualClock
 from tests.support.hostile import corpus, good_frames, hostile_frames, hostile_messages, valid_answer, verdicts
+from tests.support.memory_store import MemoryStore
 from tests.support.reports import (
     CATEGORICAL,
     NOW_MS,

@@ -12,11 +12,11 @@ from aiohttp.test_utils import TestServer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.clock import ManualClock
-from streams.exporter import Reader
-from streams.http_app import make_app
-from streams.memory_store import MemoryStore
+from streams.exporter.reader import Reader
+from streams.exporter.server import make_app
+from tests.support.clock import ManualClock
 from tests.support.hostile import corpus
+from tests.support.memory_store import MemoryStore
 from tests.support.reports import SurveyDict
 from tests.support.surveys import WEEK, survey
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.windows import Windows
+from producers.survey.windows import Windows
 
 
 @given(st.integers(1, 60), st.data(), st.integers(-500, 500))

@@ -10,9 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from producers.survey import Survey
-from producers.transport import frames_of
-from producers.wire import FrameError, Header, Layout, Reports, columns, encode, headers, pack_messages, shards_of
+from producers.survey.survey import Survey
+from producers.wire.frames import (
+    FrameError,
+    Header,
+    Layout,
+    Reports,
+    columns,
+    encode,
+    headers,
+    pack_messages,
+    shards_of,
+)
+from producers.wire.transport import frames_of
 from tests.support.surveys import survey
 
 TIMES = st.integers(-(2**63), 2**63 - 1)

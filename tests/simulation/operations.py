@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from streams.fold import REASONS
+from streams.worker.fold import REASONS
 from tests.simulation.world import DEVICES, PARTITIONS, SURVEY, TOPIC, VALUES, WINDOW_MS, WORKERS, Crash, World
 from tests.support.reports import Report, frame_of, shard_of, token_in
 

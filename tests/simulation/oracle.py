@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from estimators.tally import Tally
-from producers.survey import Survey
+from producers.survey.survey import Survey
 from tests.support.reports import Report
 
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from producers.device import Device
-from producers.ledger import StoredChain
-from producers.transport import Message
-from streams.applier import Applied, Applier, LeaveError, PartitionBatch
-from streams.memory_store import MemoryStore
-from streams.store import ShardBatch
-from streams.table import Folded, PlainTable
+from producers.device.agent import Device
+from producers.device.ledger import StoredChain
+from producers.wire.transport import Message
+from streams.store.contract import ShardBatch
+from streams.worker.applier import Applied, Applier, LeaveError, PartitionBatch
+from streams.worker.table import Folded, PlainTable
 from tests.simulation.operations import play
 from tests.simulation.test_reproductions import SCRIPTS
 from tests.simulation.world import World
+from tests.support.memory_store import MemoryStore
 
 
 class TrustsKafkaAlone(Applier):

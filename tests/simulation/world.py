@@ -21,28 +21,28 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
 from estimators.tally import Tally
-from producers.budget import cost_units
-from producers.device import Device, ValueFixedError
-from producers.survey import Survey
-from producers.transport import Message, TransportError
-from streams.app import ChunkHandler
-from streams.applier import Applier, LeaveError
-from streams.clock import ManualClock
-from streams.deadletter import OFFSET_HEADER, REASON_HEADER, DeadLetterOffice
-from streams.estimate_record import decode_estimate
-from streams.faust_chunks import Chunk
-from streams.fold import Record
-from streams.latency import Latencies
-from streams.memory_store import MemoryStore
+from producers.device.agent import Device, ValueFixedError
+from producers.device.budget import cost_units
+from producers.survey.survey import Survey
+from producers.wire.transport import Message, TransportError
+from streams.kafka.publisher import Outgoing, PublishError
 from streams.metrics import WorkerMetrics, worker_metrics
-from streams.publisher import Outgoing, PublishError
-from streams.recompute import Recomputer
 from streams.settings import Settings
-from streams.store import Key, Shape, StoreUnavailableError
+from streams.store.contract import Key, Shape, StoreUnavailableError
+from streams.windows.latency import Latencies
+from streams.windows.recompute import Recomputer
+from streams.windows.record import decode_estimate
+from streams.worker.applier import Applier, LeaveError
+from streams.worker.dead_letters import OFFSET_HEADER, REASON_HEADER, DeadLetterOffice
+from streams.worker.driver import ChunkHandler
+from streams.worker.faust_batches import Chunk
+from streams.worker.fold import Record
 from tests.simulation.oracle import oracle
+from tests.support.clock import ManualClock
 from tests.support.faulty_store import FaultyStore
+from tests.support.memory_store import MemoryStore
 from tests.support.reports import Report, SurveyDict
 from tests.support.surveys import WEEK, survey
 
@@ -263,7 +263,7 @@ class World:
         self._folder = Path(tempfile.mkdtemp(prefix="thaw-simulation-", dir=_fast_folder()))
         self._stack = ExitStack()
         # What is random must be the same when hypothesis runs a script again.
-        self._stack.enter_context(patch("producers.device.secrets.SystemRandom", lambda: random.Random(7)))
+        self._stack.enter_context(patch("producers.device.agent.secrets.SystemRandom", lambda: random.Random(7)))
         logging.disable(logging.CRITICAL)
         self._stack.callback(logging.disable, logging.NOTSET)
         self._device_class = device

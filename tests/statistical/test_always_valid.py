@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from estimators.always_valid import YesNo, confidence_sequence, log_e
-from estimators.bounds import one_sided_z
-from estimators.checkpoints import (
+from estimators.inference.pooling_bits import BitRungs, bits_pooled, bits_stratified
+from estimators.intervals.always_valid import YesNo, confidence_sequence, log_e
+from estimators.intervals.checkpoints import (
     GROWTH,
     Checkpoint,
     advance,
@@ -24,9 +24,9 @@ from estimators.checkpoints import (
     equal_alpha,
     reference_information,
 )
-from estimators.planning import grr_chances, users_to_alarm
-from estimators.pooling_bits import BitRungs, bits_pooled, bits_stratified
-from estimators.release import step
+from estimators.intervals.one_look import one_sided_z
+from estimators.planning.gradual_release import step
+from estimators.planning.widths import grr_chances, users_to_alarm
 from tests.support.looks import Look, binary_chains, climbing_windows
 from tests.support.stats import SHARE
 

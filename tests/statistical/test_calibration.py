@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from estimators.bits import count_ones, pack
+from estimators.channels.bits import count_ones, pack
+from estimators.channels.noisy_sampling import sampling_variance
 from estimators.estimates import Method
+from estimators.exact.randomness import SeededBits
 from estimators.mechanism import Mechanism
 from estimators.mechanisms import mechanism_class
-from estimators.noisy_sampling import sampling_variance
-from estimators.permanent_response import PermanentResponse
-from estimators.randomness import SeededBits
+from estimators.papers.permanent_response import PermanentResponse
 from tests.support.simulate import simulated_tally, simulated_values
 from tests.support.stats import SHARE, assert_chi_square, assert_normal
 

@@ -15,16 +15,16 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from estimators.always_valid import YesNo, log_e
-from estimators.bounds import one_sided_z
-from estimators.channel import RetentionChannel
+from estimators.channels.channel import RetentionChannel
+from estimators.exact.randomness import SeededBits
+from estimators.inference.pooling_bits import BitRungs, bits_pooled
+from estimators.intervals.always_valid import YesNo, log_e
+from estimators.intervals.one_look import one_sided_z
 from estimators.mechanisms.grr import GRR
-from estimators.pooling_bits import BitRungs, bits_pooled
-from estimators.randomness import SeededBits
 from estimators.tally import Tally
-from producers.survey import Survey, parse_survey
-from streams.alert_bounds import alert_bounds
-from streams.memory_store import MemoryStore
+from producers.survey.survey import Survey, parse_survey
+from streams.windows.alert_bounds import alert_bounds
+from tests.support.memory_store import MemoryStore
 from tests.support.stats import BUDGET, SHARE
 from tests.support.surveys import WEEK, survey_text
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from estimators.bit_chain import BitChain
-from estimators.bits import BitBlock, BitChannel
-from estimators.channel import RetentionChannel
+from estimators.channels.bit_chain import BitChain
+from estimators.channels.bits import BitBlock, BitChannel
+from estimators.channels.chain import Chain
+from estimators.channels.channel import RetentionChannel
 from estimators.estimates import Estimates
+from estimators.exact.randomness import Bits
 from estimators.mechanism import Drawn, Mechanism
 from estimators.mechanisms.grr import GRR
 from estimators.mechanisms.unary import OUE
-from estimators.randomness import Bits
-from estimators.relaxation import Chain
 from estimators.tally import Tally
 from tests.statistical.test_draws import without_last
 from tests.support.checks import check_chain_law, check_cost, check_estimates, check_integers

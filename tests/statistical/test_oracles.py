@@ -15,13 +15,13 @@ import pytest
 from dp_accounting.privacy_loss_distribution import PrivacyLossDistribution
 from scipy.stats import binom
 
-from estimators import crowd
-from estimators.bits import unpack
-from estimators.channel import RetentionChannel
-from estimators.likelihood import water_fill
+from estimators.channels import crowd
+from estimators.channels.bits import unpack
+from estimators.channels.channel import RetentionChannel
+from estimators.exact.randomness import SeededBits
+from estimators.inference.likelihood import water_fill
 from estimators.mechanism import Mechanism
 from estimators.mechanisms import mechanism_class
-from estimators.randomness import SeededBits
 from estimators.tally import Tally
 from tests.support.peers import multi_freq_ldpy, pure_ldp
 from tests.support.stats import assert_law

@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from estimators.channel import RetentionChannel
+from estimators.channels.channel import RetentionChannel
 from estimators.estimates import Estimates, Method, Population
-from estimators.inversion import Rungs, retention_covariance
-from estimators.pooling import gls, gls_covariance, pool_retention
+from estimators.inference.inversion import Rungs, retention_covariance
+from estimators.inference.pooling import gls, gls_covariance, pool_retention
 from tests.support.stats import SHARE, assert_binomial, assert_normal
 
 WINDOWS = 1_000

@@ -10,14 +10,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from estimators.bit_chain import BitChain
-from estimators.bits import BitBlock, BitChannel, one_hot, unpack
-from estimators.channel import RetentionChannel, from_numerators
-from estimators.exact import GRID
-from estimators.forward import BitStep, DenseStep, RetentionStep
-from estimators.lazy import bernoulli
-from estimators.randomness import SecureBits, SeededBits
-from estimators.relaxation import Chain
+from estimators.channels.bit_chain import BitChain
+from estimators.channels.bits import BitBlock, BitChannel, one_hot, unpack
+from estimators.channels.chain import Chain
+from estimators.channels.channel import RetentionChannel, from_numerators
+from estimators.channels.forward import BitStep, DenseStep, RetentionStep
+from estimators.exact.lazy import bernoulli
+from estimators.exact.randomness import SecureBits, SeededBits
+from estimators.exact.rounding import GRID
 from tests.support.checks import fractions_of
 from tests.support.randomised import check_channel_law
 from tests.support.stats import assert_binomial, assert_law, sample_size

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from estimators.bit_chain import BitChain
-from estimators.channel import Channel, DenseChannel, RetentionChannel
-from estimators.exact import GRID
+from estimators.channels.bit_chain import BitChain
+from estimators.channels.chain import Chain
+from estimators.channels.channel import Channel, DenseChannel, RetentionChannel
+from estimators.exact.randomness import SeededBits
+from estimators.exact.rounding import GRID
 from estimators.mechanism import Mechanism, ParameterError
 from estimators.mechanisms import mechanism_class
-from estimators.randomness import SeededBits
-from estimators.relaxation import Chain
 from estimators.tally import Tally
 from tests.support.simulate import simulated_tally, simulated_values
 from tests.support.stats import BUDGET, SHARE

@@ -3,13 +3,16 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from estimators import catalogue
-from producers import survey_docs
-from producers.survey import load_survey
-from streams import cli_plan, metrics, openapi, settings
+from estimators.mechanisms import catalogue
+from producers.survey import reference as survey_docs
+from producers.survey.survey import load_survey
+from streams import metrics, settings
+from streams.cli import plan as cli_plan
+from streams.exporter import openapi
 from streams.folders import deploy_folder
+from tests.support.paths import ROOT
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 
 BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
     ("mechanisms.md", "overview"): catalogue.overview,

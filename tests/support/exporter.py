@@ -6,16 +6,16 @@ from typing import Any
 
 from aiohttp.test_utils import TestClient, TestServer
 
-from producers.survey import Survey
-from producers.truth import Truth as TrueShares
-from streams.clock import ManualClock
-from streams.estimate_record import EstimateRecord, ValueEstimate
-from streams.exporter import Reader
-from streams.heartbeat import Heartbeat
-from streams.http_app import make_app
-from streams.http_views import Views
-from streams.life import encode_point
-from streams.memory_store import MemoryStore
+from producers.simulation.truth import Truth as TrueShares
+from producers.survey.survey import Survey
+from streams.exporter.reader import Reader
+from streams.exporter.server import make_app
+from streams.exporter.views import Views
+from streams.store.heartbeats import Heartbeat
+from streams.windows.history import encode_point
+from streams.windows.record import EstimateRecord, ValueEstimate
+from tests.support.clock import ManualClock
+from tests.support.memory_store import MemoryStore
 from tests.support.surveys import WEEK
 
 MINUTE_MS = 60_000

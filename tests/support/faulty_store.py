@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streams.store import StoreUnavailableError
+from streams.store.contract import StoreUnavailableError
 
 
 class FaultyStore:

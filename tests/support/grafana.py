@@ -3,8 +3,6 @@
 Not part of the product: whoever runs Grafana takes the JSON, and only who changes metrics needs this and its package.
 """
 
-from pathlib import Path
-
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.common import GraphDrawStyle, LineStyle, VizOrientation
@@ -16,8 +14,9 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 
 from streams.metrics import METRICS, Metric, Part
+from tests.support.paths import ROOT
 
-FOLDER = Path(__file__).parents[2] / "deploy" / "grafana" / "dashboards"
+FOLDER = ROOT / "deploy" / "grafana" / "dashboards"
 SOURCE = DataSourceRef(type_val="prometheus", uid="${source}")
 HALF, THIRD = 12, 8
 SURVEY = 'survey=~"$survey"'

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from producers import wire
-from producers.survey import Survey
+from producers.survey.survey import Survey
+from producers.wire import frames as wire
 from tests.support.reports import NOW_MS, SURVEYS, WINDOW, WINDOW_MS, Report, frame_of, shard_of, token_in
 
 CORPUS = Path(__file__).resolve().parents[1] / "fuzz" / "corpus"

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.always_valid import YesNo
-from estimators.planning import grr_chances
-from estimators.release import kernel
+from estimators.intervals.always_valid import YesNo
+from estimators.planning.gradual_release import kernel
+from estimators.planning.widths import grr_chances
 
 Counts = NDArray[np.int64]
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from producers import wire
-from producers.survey import Survey
+from producers.survey.survey import Survey
+from producers.wire import frames as wire
 
 NEXT = 2
 
@@ -53,9 +53,11 @@ def _upcast(message: bytes | None, layouts: dict[bytes, wire.Layout]) -> bytes |
 
 def install(*, keys: bool) -> None:
     """Turn this process into one of the next release."""
-    from producers.survey import load_folder
-    from streams import applier, deadletter_tools, fold, redis_store
+    from producers.survey.survey import load_folder
+    from streams.repair import dead_letters as deadletter_tools
     from streams.settings import load_settings
+    from streams.store import redis as redis_store
+    from streams.worker import applier, fold
 
     layouts = {digest: survey.layout for digest, survey in load_folder(load_settings({}).surveys_folder).items()}
     check_one, headers_one = fold.check, wire.headers
@@ -74,7 +76,7 @@ def install(*, keys: bool) -> None:
 
 
 if __name__ == "__main__":
-    from streams.cli import main
+    from streams.cli.main import main
 
     arguments = sys.argv[1:]
     install(keys="--keys" in arguments)

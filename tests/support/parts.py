@@ -8,7 +8,7 @@ from typing import NoReturn, TypeVar
 
 import pytest
 
-from streams.local import Part, PartMissing
+from streams.local.services import Part, PartMissing
 
 AnyPart = TypeVar("AnyPart", bound=Part)
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bit_chain import BitChain
-from estimators.bits import one_hot, unpack
-from estimators.channel import Channel
+from estimators.channels.bit_chain import BitChain
+from estimators.channels.bits import one_hot, unpack
+from estimators.channels.chain import Chain
+from estimators.channels.channel import Channel
 from estimators.estimates import Method
+from estimators.exact.randomness import SeededBits
 from estimators.mechanism import Drawn, Mechanism
-from estimators.randomness import SeededBits
-from estimators.relaxation import Chain
 from estimators.tally import Tally
 from tests.support.checks import symbol_chains
 from tests.support.simulate import tally_of

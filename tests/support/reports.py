@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from estimators.mechanism import Answer, Guarantee, Mechanism
 from estimators.tally import Tally
-from producers import wire
-from producers.survey import Survey
-from producers.windows import Windows
-from streams.fold import PartitionBatch, Record
-from streams.store import Shape
+from producers.survey.survey import Survey
+from producers.survey.windows import Windows
+from producers.wire import frames as wire
+from streams.store.contract import Shape
+from streams.worker.fold import PartitionBatch, Record
 
 WINDOW_MS = 60_000
 NOW_MS = 4_000_000_020_000

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bits import count_ones
+from estimators.channels.bits import count_ones
+from estimators.exact.randomness import SeededBits
 from estimators.mechanism import Drawn, Mechanism
-from estimators.randomness import SeededBits
 from estimators.tally import Tally, count_symbols
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from producers.survey import Survey, parse_survey
+from producers.survey.survey import Survey, parse_survey
 
 TEXT = """
 name = "colour"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from estimators import decks, yes_no
+from estimators.channels import decks, yes_no
 from tests.vectors import Adapter
 
 Result = dict[str, Any]

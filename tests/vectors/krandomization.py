@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from estimators import crowd
+from estimators.channels import crowd
 from tests.vectors import Adapter
 
 

@@ -6,13 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from estimators import bounds, checkpoints, em, em_bits, likelihood, pitfalls, planning, pooling, threshold
-from estimators.always_valid import YesNo, log_e
 from estimators.estimates import Population
-from estimators.inversion import Rungs, bit_estimates, retention_estimate, unbiased_covariance
-from estimators.pooling_dense import dense_covariance_fit
-from estimators.release import channel_matrix
-from estimators.utility_optimized import urap_probabilities
+from estimators.inference import em, em_bits, likelihood, pooling
+from estimators.inference import views as threshold
+from estimators.inference.inversion import Rungs, bit_estimates, retention_estimate, unbiased_covariance
+from estimators.inference.pooling_dense import dense_covariance_fit
+from estimators.inference.utility_optimized import urap_probabilities
+from estimators.intervals import checkpoints
+from estimators.intervals import one_look as bounds
+from estimators.intervals.always_valid import YesNo, log_e
+from estimators.papers import pitfalls
+from estimators.planning import widths as planning
+from estimators.planning.gradual_release import channel_matrix
 from tests.vectors import Adapter
 
 Result = dict[str, Any]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from estimators import attacks, kernels, moments, noisy_sampling, release
+from estimators.channels import moments, noisy_sampling
+from estimators.papers import attacks
+from estimators.planning import gradual_release as release
+from estimators.planning import kernels
 from tests.vectors import Adapter
 
 Result = dict[str, Any]

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from estimators import key_value, three_element, yes_no
+from estimators.channels import three_element, yes_no
+from estimators.inference import key_value
 from tests.vectors import Adapter
 
 Result = dict[str, Any]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from estimators import losses
-from estimators import utility_optimized as uldp
+from estimators.inference import utility_optimized as uldp
+from estimators.planning import losses
 from tests.vectors import Adapter
 
 

@@ -1,0 +1,306 @@
+"""Decks of cards that are dealt, not drawn: the improved Christofides survey (Sun, Yan & Zhou) and what it protects.
+
+A deck of exactly N cards is dealt to N people; each keeps the card secret and answers with its face, or with the
+mirrored face when in the sensitive group. The answers depend on each other, which is where the smaller variance comes
+from, and why it is not local differential privacy: whoever knows the deck and the other people reads the last one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.channels.yes_no import Cards, describe_cards
+from estimators.exact.randomness import Bits
+from estimators.exact.rounding import exp_decimal, log_ratio_up, scaled_ceil
+
+
+class DeckError(ValueError):
+    """A deck cannot be used; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class DeckPlan:
+    """The integer deck that the rule asks for, and whether it can be used."""
+
+    counts: tuple[int, int, int]
+
+    @property
+    def feasible(self) -> bool:
+        """More high than low cards, and at least one low card: otherwise nothing is estimable or nothing is hidden."""
+        low, _, high = self.counts
+        return high > low >= 1
+
+    @property
+    def cards(self) -> Cards:
+        """E Y, Var Y, Delta and the loss of one answer."""
+        return describe_cards(self.counts)
+
+
+def plan_deck(size: int, epsilon: float, *, middle: float = 0.0) -> DeckPlan:
+    """Round to integer counts so that one answer costs at most `epsilon`: middle ones to nearest, low ones up."""
+    if not 0.0 <= middle < 1.0:
+        raise DeckError(f"the share of the middle card must be in [0, 1); got {middle!r}")
+    if not 0.0 < epsilon <= 40.0:
+        raise DeckError(f"epsilon must be in (0, 40]; got {epsilon!r}")
+    if size < 2:
+        raise DeckError(f"a deck needs at least two cards; got {size}")
+    blank = int(Fraction(repr(middle)) * size + Fraction(1, 2))  # the decimal that was written
+    low = scaled_ceil(1, exp_decimal(epsilon) + 1, size - blank)
+    return DeckPlan((low, blank, size - blank - low))
+
+
+@dataclass(frozen=True)
+class Deck:
+    """counts[k - 1] cards with face k, faces 1..L.
+
+    >>> Deck.for_epsilon(100, 0.5, middle=0.01).counts
+    (38, 1, 61)
+    """
+
+    counts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.counts) < 2 or any(count < 0 for count in self.counts):
+            raise DeckError(f"a deck needs at least two faces with counts of at least 0; got {list(self.counts)}")
+        if self.shift == 0:
+            raise DeckError(
+                f"the deck {list(self.counts)} is balanced: mirrored faces leave the mean answer where it is, so no "
+                "share can be estimated; use different numbers of low and high cards"
+            )
+
+    @classmethod
+    def for_epsilon(cls, size: int, epsilon: float, *, middle: float = 0.0) -> Deck:
+        """Build the sharpest deck of three faces whose single answer costs at most `epsilon`.
+
+        `middle` is the wanted share of the face that says nothing. Raises DeckError where `size` cards cannot do it.
+        """
+        plan = plan_deck(size, epsilon, middle=middle)
+        if not plan.feasible:
+            low, blank, high = plan.counts
+            raise DeckError(
+                f"{size} cards cannot give an answer of epsilon {epsilon:g}: the rule asks for {low} low, {blank} "
+                f"middle and {high} high cards, and there must be more high than low ones; use larger blocks or a "
+                "larger epsilon"
+            )
+        return cls(plan.counts)
+
+    @property
+    def size(self) -> int:
+        """Number of cards."""
+        return sum(self.counts)
+
+    @property
+    def faces(self) -> int:
+        """Number of faces L."""
+        return len(self.counts)
+
+    @property
+    def shift(self) -> int:
+        """Delta times the number of cards: how far mirroring all cards moves the sum of the answers."""
+        return sum((self.faces + 1 - 2 * face) * count for face, count in enumerate(self.counts, 1))
+
+    @property
+    def cards(self) -> Cards:
+        """E Y, Var Y, Delta."""
+        return describe_cards(self.counts)
+
+    def share(self, answers: Sequence[int]) -> float:
+        """Return the unbiased share of the sensitive group among those who answered; answers[k - 1] said face k."""
+        given = sum(answers)
+        mean = Fraction(sum(face * count for face, count in enumerate(answers, 1)), given)
+        expected = Fraction(sum(face * count for face, count in enumerate(self.counts, 1)), self.size)
+        return float((mean - expected) * self.size / self.shift)
+
+    def ones(self, answers: Sequence[int]) -> float:
+        """Return the unbiased number of respondents in the sensitive group."""
+        return self.share(answers) * sum(answers)
+
+    def variance(self, pi: float, dealt: int) -> float:
+        """Return the variance of `share` for `dealt` respondents with share pi, cards dealt without replacement.
+
+        All cards dealt: 4 pi (1 - pi) Var Y / ((N - 1) Delta^2). Also right for no-shows, if who does not answer does
+        not depend on the card.
+        """
+        level, slope = self.variance_terms(dealt)
+        return level - slope * (1.0 - 2.0 * pi) ** 2
+
+    def variance_terms(self, dealt: int) -> tuple[float, float]:
+        """Return (a, b) of the variance a - b (1 - 2 pi)^2."""
+        if not 1 <= dealt <= self.size or self.size < 2:
+            raise DeckError(f"1 to {self.size} cards can be dealt from this deck, and it needs two; got {dealt}")
+        cards = self.cards
+        scale = cards.variance / (cards.delta**2 * (self.size - 1))
+        return scale * self.size / dealt, scale
+
+    # What may be claimed about privacy, attacker by attacker.
+
+    @property
+    def single_answer_epsilon(self) -> float:
+        """Loss against somebody who sees one answer and the composition of the deck, and nothing of the others."""
+        return self.collusion_epsilon(0)
+
+    def collusion_epsilon(self, known_cards: int) -> float:
+        """Loss of one answer when the cards of `known_cards` other people are known; inf when they can decide it."""
+        half = self.faces // 2  # a middle face is its own mirror image and tells nothing
+        pairs = zip(self.counts[:half], reversed(self.counts), strict=False)
+        return max(log_ratio_up(max(pair), max(min(pair) - known_cards, 0)) for pair in pairs if max(pair))
+
+    def informed_epsilon(self, dealt: int) -> float:
+        """Loss against a collector who sees all `dealt` answers and knows everybody else's value.
+
+        Infinite for a deck that is dealt out; finite only if no face can be used up by the other respondents.
+        """
+        return self.collusion_epsilon(dealt - 1)
+
+    @property
+    def informed_delta(self) -> float:
+        """The exact delta of (0, delta)-DP against that collector: everybody but holders of the middle card is read."""
+        middle = self.counts[self.faces // 2] if self.faces % 2 else 0
+        return 1.0 - middle / self.size
+
+
+def privacy_table(deck: Deck, *, colluders: Sequence[int] = (0, 1, 10)) -> tuple[tuple[str, str], ...]:
+    """Return what may be claimed: pairs of what an attacker sees and knows, and the guarantee that is left."""
+    rows = [("one answer and the composition of the deck", f"epsilon {deck.single_answer_epsilon:.4g}")]
+    for count in colluders:
+        if count:
+            epsilon = deck.collusion_epsilon(count)
+            rows.append((f"one answer and the cards of {count} other people", _epsilon_text(epsilon)))
+    rows += [
+        ("all answers, nothing about the other people", "centred at the epsilon of one answer, not bounded by it"),
+        ("all answers and all other people's values", f"none: (0, {deck.informed_delta:.4g})-DP, epsilon infinite"),
+        (
+            "the published counts alone",
+            "the parity of the number of yes" if _parity_leaks(deck) else "bounds on the number of yes",
+        ),
+        ("dealer and collector together", "none: values are read off unless the card was the middle one"),
+    ]
+    return tuple(rows)
+
+
+def _epsilon_text(epsilon: float) -> str:
+    return "none: epsilon infinite" if math.isinf(epsilon) else f"epsilon {epsilon:.4g}"
+
+
+def _parity_leaks(deck: Deck) -> bool:
+    return deck.faces == 2 or (deck.faces == 3 and deck.counts[1] == 0)
+
+
+def three_faces(deck: Deck) -> tuple[int, int, int]:
+    """Return low, middle and high counts of a deck of two or three faces."""
+    if deck.faces == 2:
+        return deck.counts[0], 0, deck.counts[1]
+    if deck.faces != 3:
+        raise DeckError(f"this needs a deck of two or three faces; got {deck.faces}")
+    return deck.counts[0], deck.counts[1], deck.counts[2]
+
+
+def shift_law(deck: Deck, ones: int) -> dict[int, Fraction]:
+    """Return the exact law of o1 - n1, low answers beyond low cards, when `ones` respondents are in the group."""
+    low, blank, high = three_faces(deck)
+    if not 0 <= ones <= deck.size:
+        raise DeckError(f"ones must be in [0, {deck.size}]; got {ones}")
+    total = math.comb(deck.size, ones)
+    law: dict[int, int] = {}
+    for a in range(min(low, ones) + 1):
+        for c in range(max(0, ones - a - blank), min(high, ones - a) + 1):
+            ways = math.comb(low, a) * math.comb(high, c) * math.comb(blank, ones - a - c)
+            law[c - a] = law.get(c - a, 0) + ways
+    return {shift: Fraction(ways, total) for shift, ways in sorted(law.items())}
+
+
+def aggregate_delta(deck: Deck, ones: int, epsilon_factor: Fraction | int = 1) -> float:
+    """Return the smallest delta for which published counts hide whether there are `ones` or `ones` + 1 in the group.
+
+    epsilon_factor is e^eps. With factor 1 this is the total variation distance.
+    """
+    before, after = shift_law(deck, ones), shift_law(deck, ones + 1)
+    excess = (share - epsilon_factor * after.get(shift, Fraction(0)) for shift, share in before.items())
+    return float(sum((part for part in excess if part > 0), Fraction(0)))
+
+
+def uninformed_log_ratio(deck: Deck, low_answers: int, high_answers: int, target_answer: int, pi: float) -> float:
+    """Return ln of the evidence, for yes over no, that all answers give about one person.
+
+    The collector sees everybody's answer and believes that each other person is in the group with probability pi.
+    target_answer is that person's answer, in 1..3, and is among the counted ones.
+    """
+    low, blank, high = three_faces(deck)
+    counts = [low_answers, deck.size - low_answers - high_answers, high_answers]
+    counts[target_answer - 1] -= 1
+    chance = Fraction(pi)
+
+    def evidence(value: int) -> Fraction:
+        need = [low, blank, high]
+        need[(4 - target_answer if value else target_answer) - 1] -= 1
+        if counts[1] != need[1] or min(need) < 0 or min(counts) < 0:
+            return Fraction(0)
+        total = Fraction(0)
+        for u in range(counts[0] + 1):
+            w = need[0] - counts[0] + u
+            if 0 <= w <= counts[2]:
+                ways = math.comb(counts[0], u) * math.comb(counts[2], w)
+                total += ways * chance ** (u + w) * (1 - chance) ** (counts[0] + counts[2] - u - w)
+        return total
+
+    no, yes = evidence(0), evidence(1)
+    if no == yes == 0:
+        raise DeckError("these answers cannot come from this deck")
+    if no == 0 or yes == 0:
+        return math.inf if no == 0 else -math.inf
+    ratio = yes / no
+    return math.log(ratio.numerator) - math.log(ratio.denominator)
+
+
+@dataclass
+class Dealer:
+    """Deals blocks of one deck each, in uniformly random order; a card is handed out once.
+
+    The dealer must never see answers and must not collude with the collector, who must not learn who got which card.
+    """
+
+    deck: Deck
+    blocks: int
+    bits: Bits
+
+    def __post_init__(self) -> None:
+        if self.blocks < 1:
+            raise DeckError(f"a dealer needs at least one block; got {self.blocks}")
+        self._block = 0
+        self._left: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+
+    def deal(self, people: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return block and face (1..L) for the next `people`; DeckError when the cards run out."""
+        blocks = np.empty(people, dtype=np.int64)
+        faces = np.empty(people, dtype=np.int64)
+        done = 0
+        while done < people:
+            if not len(self._left):
+                if self._block == self.blocks:
+                    raise DeckError(
+                        f"{self.blocks} blocks of {self.deck.size} cards are dealt and {people - done} people are "
+                        "left; plan more or larger blocks before the first answer"
+                    )
+                self._left = shuffled(self.deck, self.bits)
+                self._block += 1
+            take = min(people - done, len(self._left))
+            faces[done : done + take] = self._left[:take]
+            blocks[done : done + take] = self._block - 1
+            self._left = self._left[take:]
+            done += take
+        return blocks, faces
+
+
+def shuffled(deck: Deck, bits: Bits) -> NDArray[np.int64]:
+    """Return the faces of one deck in uniformly random order: sorted by random words, drawn again if two agree."""
+    faces = np.repeat(np.arange(1, deck.faces + 1, dtype=np.int64), deck.counts)
+    while True:
+        words = bits.words(len(faces))
+        if len(np.unique(words)) == len(faces):
+            return faces[np.argsort(words)]

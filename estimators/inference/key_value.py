@@ -1,0 +1,303 @@
+"""Key-value data in closed form: shares of people with a key, means of their values (Ma & Wang; Gu et al.), corrected.
+
+Each person has some keys, each with a value in [-1, 1] that is first rounded at random to -1 or +1, once. For one key
+there are three answers: 0 (no such key), +1 and -1. p1 keeps "no key", p2 keeps "key", q keeps the sign.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from estimators.channels.three_element import club_rows
+from estimators.channels.yes_no import loss_of_rows
+
+Floats = NDArray[np.float64]
+
+
+def sigmoid(x: float) -> float:
+    """Return e^x / (e^x + 1) without overflow."""
+    return 1.0 / (1.0 + math.exp(-x)) if x >= 0.0 else math.exp(x) / (1.0 + math.exp(x))
+
+
+@dataclass(frozen=True)
+class KeyValueParameters:
+    """The three probabilities of a key-value response."""
+
+    p1: float
+    """Pr(answer 0 | no key)."""
+    p2: float
+    """Pr(answer not 0 | key)."""
+    q: float
+    """Pr(sign kept | answer not 0)."""
+
+    @property
+    def presence(self) -> float:
+        """t = p1 + p2 - 1: how much the answer rate moves with the share of the key."""
+        return self.p1 + self.p2 - 1.0
+
+    @property
+    def sign(self) -> float:
+        """c = p2 (2q - 1): how much the difference of signs moves with the values."""
+        return self.p2 * (2.0 * self.q - 1.0)
+
+    @property
+    def rows(self) -> Floats:
+        """The channel of one key."""
+        return club_rows(self.p1, self.p2, self.q)
+
+
+def value_response(value: float, epsilon: float) -> float:
+    """Return Pr(+1) when a value in [-1, 1] is rounded to a sign and the sign told at `epsilon` (VPP)."""
+    return 0.5 + value / 2.0 * math.tanh(epsilon / 2.0)
+
+
+def value_unbias_factor(epsilon: float) -> float:
+    """Return by what the mean sign must be multiplied to be unbiased for the mean value."""
+    return 1.0 / math.tanh(epsilon / 2.0)
+
+
+def lpp_loss_printed(epsilon_key: float, epsilon_value: float) -> float:
+    """Return Eq. 47 of Ma & Wang, which forgets two people who both have the key; for comparison only."""
+    return epsilon_key + math.log(2.0) - math.log1p(math.exp(-epsilon_value))
+
+
+def lpp_loss(epsilon_key: float, epsilon_value: float) -> float:
+    """Return the exact loss of a whole key-value report: max(eps2, eps1 + ln(2 / (1 + e^-eps2)))."""
+    return max(epsilon_value, lpp_loss_printed(epsilon_key, epsilon_value))
+
+
+def lpp_parameters(epsilon_key: float, epsilon_value: float) -> KeyValueParameters:
+    """Return the probabilities of LPP, with a random or a zero fake value alike (they are one channel)."""
+    p1 = sigmoid(epsilon_key)
+    return KeyValueParameters(p1, p1, sigmoid(epsilon_value))
+
+
+def lpp_split(epsilon: float) -> tuple[float, float]:
+    """Return the best split (eps1, eps2) of a total: eps2 = eps, eps1 = ln((e^eps + 1) / 2)."""
+    # ln((e^eps + 1)/2) without overflow, and exact near 0.
+    return epsilon + math.log1p(math.expm1(-epsilon) / 2.0), epsilon
+
+
+def other_convention(b: float) -> float:
+    """Return Ma & Wang's b (a foreign position stays 0) as Gu et al.'s (it is invented), or back: 1 - b."""
+    return 1.0 - b
+
+
+def pckv_losses(a: float, b: float, p: float) -> tuple[float, float]:
+    """Return (eps1, eps2) of PCKV-UE: a keeps the sampled key, b invents one, p keeps the sign (as in Gu et al.)."""
+    return math.log(a * (1.0 - b) / (b * (1.0 - a))), math.log(p / (1.0 - p))
+
+
+def pckv_allocation(epsilon: float) -> tuple[float, float, float]:
+    """Return (a, b, p) for a total: a = 1/2, b = 2 / (e^eps + 3), p = e^eps / (e^eps + 1)."""
+    return 0.5, 2.0 * math.exp(-epsilon) / (1.0 + 3.0 * math.exp(-epsilon)), sigmoid(epsilon)
+
+
+def pckv_parameters(a: float, b: float, p: float) -> KeyValueParameters:
+    """Return the channel of one position of PCKV-UE."""
+    return KeyValueParameters(1.0 - b, a, p)
+
+
+def pckv_position_loss(a: float, b: float, p: float) -> float:
+    """Return the loss of the 3x3 matrix of one position alone; less than the loss of the whole vector."""
+    return loss_of_rows(pckv_parameters(a, b, p).rows.tolist())
+
+
+@dataclass(frozen=True)
+class KeyValueEstimate:
+    """Estimates for one or many keys (arrays of one shape); NaN where fewer than two people answered."""
+
+    share: Floats
+    """f: share of people with the key."""
+    total: Floats
+    """s: mean over all people of the value, counted 0 without the key."""
+    share_variance: Floats
+    total_variance: Floats
+    covariance: Floats
+
+    @property
+    def mean(self) -> Floats:
+        """Mean value among people with the key, s / f: consistent, not unbiased; NaN where f <= 0."""
+        usable = self.share > 0.0
+        return np.divide(self.total, self.share, out=np.full_like(self.share, np.nan), where=usable)
+
+    @property
+    def mean_variance(self) -> Floats:
+        """Variance of `mean` by the delta method."""
+        mean = self.mean
+        top = self.total_variance - 2.0 * mean * self.covariance + mean**2 * self.share_variance
+        usable = self.share > 0.0
+        return np.divide(np.maximum(top, 0.0), self.share**2, out=np.full_like(self.share, np.nan), where=usable)
+
+    @property
+    def mean_error(self) -> Floats:
+        """Standard error of `mean` by the delta method."""
+        return np.asarray(np.sqrt(self.mean_variance))
+
+    def delta_interval(self, z: float) -> tuple[Floats, Floats]:
+        """Return mean -/+ z standard errors."""
+        half = z * self.mean_error
+        return self.mean - half, self.mean + half
+
+    def _fieller_terms(self, z: float) -> tuple[Floats, Floats, Floats]:
+        z2 = z * z
+        return (
+            self.share**2 - z2 * self.share_variance,
+            self.total * self.share - z2 * self.covariance,
+            self.total**2 - z2 * self.total_variance,
+        )
+
+    def fieller_unbounded(self, z: float) -> NDArray[np.bool_]:
+        """Tell where the share may be 0 at this level, so that no bounded interval for the mean exists."""
+        return np.asarray(self._fieller_terms(z)[0] <= 0.0)
+
+    def fieller_interval(self, z: float) -> tuple[Floats, Floats]:
+        """Return Fieller's interval for the ratio; NaN where it is unbounded."""
+        a, b, c = self._fieller_terms(z)
+        usable, blank = np.asarray(a > 0.0), np.full_like(self.share, np.nan)
+        root = np.sqrt(np.maximum(b * b - a * c, 0.0))
+        return (
+            np.divide(b - root, a, out=blank.copy(), where=usable),
+            np.divide(b + root, a, out=blank.copy(), where=usable),
+        )
+
+    def interval(self, z: float) -> tuple[Floats, Floats]:
+        """Return the delta interval where the share stands clear of 0 (by 3 standard errors), Fieller's otherwise.
+
+        NaN where the share is not positive or may be 0: the mean is not estimable there.
+        """
+        clear = self.share > 3.0 * np.sqrt(self.share_variance)
+        none = ~(self.share > 0.0)
+        delta, fieller = self.delta_interval(z), self.fieller_interval(z)
+        lower, upper = (np.where(none, np.nan, np.where(clear, d, f)) for d, f in zip(delta, fieller, strict=True))
+        return lower, upper
+
+    def scaled(self, factor: float) -> KeyValueEstimate:
+        """Return the estimates for `factor` times the share and the total (pad-and-sample: the padding length)."""
+        square = factor * factor
+        return KeyValueEstimate(
+            factor * self.share,
+            factor * self.total,
+            square * self.share_variance,
+            square * self.total_variance,
+            square * self.covariance,
+        )
+
+
+def estimate_key_values(
+    users: ArrayLike, plus: ArrayLike, minus: ArrayLike, parameters: KeyValueParameters
+) -> KeyValueEstimate:
+    """Turn counts of +1 and -1 among `users` reports into estimates with unbiased covariance estimates."""
+    n = np.asarray(users, dtype=np.float64)
+    up, down = np.asarray(plus, dtype=np.float64), np.asarray(minus, dtype=np.float64)
+    known = n >= 2.0
+    count = np.where(known, n, np.nan)
+    rate, difference = (up + down) / count, (up - down) / count
+    t, c, divisor = parameters.presence, parameters.sign, count - 1.0
+    return KeyValueEstimate(
+        share=np.asarray((rate - (1.0 - parameters.p1)) / t),
+        total=np.asarray(difference / c),
+        share_variance=np.asarray(rate * (1.0 - rate) / (t * t * divisor)),
+        total_variance=np.asarray((rate - difference**2) / (c * c * divisor)),
+        covariance=np.asarray(difference * (1.0 - rate) / (t * c * divisor)),
+    )
+
+
+def key_value_moments(share: ArrayLike, total: ArrayLike, parameters: KeyValueParameters) -> tuple[Any, Any, Any]:
+    """Return n Var(f), n Var(s) and n Cov(f, s) in theory, for independent respondents."""
+    f, s = np.asarray(share, dtype=np.float64), np.asarray(total, dtype=np.float64)
+    t, c = parameters.presence, parameters.sign
+    rate = 1.0 - parameters.p1 + t * f
+    return rate * (1.0 - rate) / (t * t), rate / (c * c) - s * s, s * (parameters.p1 / t - f)
+
+
+def key_value_theory(share: float, total: float, number: int, parameters: KeyValueParameters) -> KeyValueEstimate:
+    """Return true share and total with the theoretical covariance of their estimates from `number` respondents."""
+    moments = key_value_moments(share, total, parameters)
+    return KeyValueEstimate(
+        np.asarray(share, dtype=np.float64), np.asarray(total, dtype=np.float64), *(m / number for m in moments)
+    )
+
+
+@dataclass(frozen=True)
+class ItemTotals:
+    """Degree (people with the item) and weight (sum of their values) of one item, by two estimators."""
+
+    degree_ratio: float
+    weight_ratio: float
+    degree_inflated: float
+    """Horvitz-Thompson: unbiased whatever number of people happened to be asked about this item."""
+    weight_inflated: float
+
+
+def item_totals(estimate: KeyValueEstimate, users: int, items: int, asked: int) -> ItemTotals:
+    """Scale estimates from the `asked` people who drew this item up to all `users`; the ratio form is the better."""
+    share, total = float(estimate.share), float(estimate.total)
+    return ItemTotals(users * share, users * total, items * asked * share, items * asked * total)
+
+
+@dataclass(frozen=True)
+class ItemVariances:
+    """Variances of `ItemTotals` for a fixed population in which each person draws one of the items."""
+
+    degree_inflated: float
+    degree_ratio: float
+    weight_inflated: float
+    weight_ratio: float
+
+
+def item_variances(
+    users: int, items: int, degree: float, weight: float, squared_weight: float, parameters: KeyValueParameters
+) -> ItemVariances:
+    """Return the variances; needs p1 = p2 (LPP). squared_weight is the sum of squared values."""
+    p1, share = parameters.p1, degree / users
+    noise = users * items * p1 * (1.0 - p1) / (2.0 * p1 - 1.0) ** 2
+    second_moment = (p1 * degree + (1.0 - p1) * (users - degree)) / parameters.sign**2
+    weight_inflated = items * second_moment - squared_weight
+    return ItemVariances(
+        degree_inflated=noise + (items - 1) * degree,
+        degree_ratio=noise + (items - 1) * users * share * (1.0 - share),
+        weight_inflated=weight_inflated,
+        weight_ratio=weight_inflated - (items - 1) * weight**2 / users,
+    )
+
+
+@dataclass(frozen=True)
+class GraphAverages:
+    """Averages of a bipartite graph of n users and m items with E edges of total weight W."""
+
+    degree: float
+    """2E / (n + m), over all vertices."""
+    degree_of_items: float
+    degree_of_users: float
+    density: float
+    """E / (n m)."""
+    edge_weight: float
+    """W / E; NaN without edges."""
+    weight_of_items: float
+    """W / m."""
+
+
+def graph_averages(users: int, degrees: Sequence[float], weights: Sequence[float]) -> GraphAverages:
+    """Return the averages of a graph from the degree and the weight of every item."""
+    items, edges, weight = len(degrees), math.fsum(degrees), math.fsum(weights)
+    return GraphAverages(
+        degree=2.0 * edges / (users + items),
+        degree_of_items=edges / items,
+        degree_of_users=edges / users,
+        density=edges / (users * items),
+        edge_weight=weight / edges if edges else math.nan,
+        weight_of_items=weight / items,
+    )
+
+
+def printed_graph_average(users: int, totals: Sequence[float]) -> float:
+    """Return Ma & Wang's Eq. 6, which divides by the edges of a complete graph: a density, not an average degree."""
+    vertices = users + len(totals)
+    return math.fsum(totals) / (vertices * (vertices - 1) / 2.0)

@@ -1,0 +1,283 @@
+"""Key-value reports on mixed rungs: shares of keys and means of their values, with intervals.
+
+For every key there are three answers per rung. What is estimated is the pair (f, s): the share of people with the
+key, and the mean of the value over all people (0 without the key). The mean among people with the key is s / f.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from estimators.estimates import Estimates, Method, Population
+from estimators.inference.em import dense_mle
+from estimators.inference.key_value import (
+    GraphAverages,
+    KeyValueEstimate,
+    KeyValueParameters,
+    estimate_key_values,
+    graph_averages,
+    key_value_moments,
+)
+from estimators.inference.pooling_result import choose_method, no_estimate, silent_notes
+from estimators.intervals.one_look import check_alpha, sidak_z, two_sided_z
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+_SCORING_STEPS = 50
+_SCORING_TOLERANCE = 1e-6
+# How far inside its range a pilot is kept: at the edge the covariance of a rung may be singular.
+_EDGE = 1e-4
+# Fewer answers than this on a rung say too little for the normal law of the homogeneity test.
+_TESTABLE = 25
+
+
+@dataclass(frozen=True)
+class KeyValueCounts:
+    """What the rungs that carry information have seen; users, plus and minus are [rung, key]."""
+
+    parameters: tuple[KeyValueParameters, ...]
+    users: Floats
+    plus: Floats
+    minus: Floats
+    fleet: int
+    """People on those rungs, whichever key they were asked about."""
+    silent: int
+    """People on rungs that carry no information."""
+
+    @classmethod
+    def of(
+        cls, parameters: Sequence[KeyValueParameters], users: Counts, plus: Counts, minus: Counts, fleet: Counts
+    ) -> KeyValueCounts:
+        """Leave out empty rungs and rungs that tell nothing; fleet is [rung]."""
+        if np.any(plus < 0) or np.any(minus < 0) or np.any(plus + minus > users):
+            raise ValueError("a tally with impossible counts took back more than was added; rebuild it from the log")
+        telling = np.array([p.presence > 0.0 and p.sign > 0.0 for p in parameters])
+        used = np.flatnonzero(telling & (fleet > 0))
+        return cls(
+            tuple(parameters[int(g)] for g in used),
+            users[used].astype(np.float64),
+            plus[used].astype(np.float64),
+            minus[used].astype(np.float64),
+            int(fleet[used].sum()),
+            int(fleet[~telling].sum()),
+        )
+
+    def rung(self, g: int) -> KeyValueEstimate:
+        """Return the estimates of one rung."""
+        return estimate_key_values(self.users[g], self.plus[g], self.minus[g], self.parameters[g])
+
+    def raw(self, g: int) -> tuple[Floats, Floats]:
+        """Return unbiased (f, s) of one rung; NaN without users."""
+        n = np.where(self.users[g] > 0, self.users[g], np.nan)
+        own = self.parameters[g]
+        rate, difference = (self.plus[g] + self.minus[g]) / n, (self.plus[g] - self.minus[g]) / n
+        return np.asarray((rate - (1.0 - own.p1)) / own.presence), np.asarray(difference / own.sign)
+
+
+def stratified_key_values(counts: KeyValueCounts) -> KeyValueEstimate:
+    """Return the mean of all debiased answers per key: unbiased whatever the rungs hold."""
+    total = np.where(counts.users.sum(axis=0) >= 2, counts.users.sum(axis=0), np.nan)
+    sums = [np.zeros_like(total) for _ in range(5)]
+    for g, own in enumerate(counts.parameters):
+        weight = counts.users[g] / total
+        share, mean = counts.raw(g)
+        estimate = counts.rung(g)
+        # One answer says nothing about its own spread: take the largest possible one.
+        lone = counts.users[g] < 2
+        parts = (
+            weight * share,
+            weight * mean,
+            weight**2 * np.where(lone, 0.25 / own.presence**2, estimate.share_variance),
+            weight**2 * np.where(lone, 1.0 / own.sign**2, estimate.total_variance),
+            weight**2 * np.where(lone, 0.0, estimate.covariance),
+        )
+        for i, part in enumerate(parts):
+            sums[i] = sums[i] + np.where(counts.users[g] > 0, part, 0.0)
+    return KeyValueEstimate(*(np.where(np.isnan(total), np.nan, part) for part in sums))
+
+
+def pooled_key_values(counts: KeyValueCounts) -> KeyValueEstimate:
+    """Return generalised least squares over the rungs, iterated: best when rungs do not depend on the values."""
+    current = stratified_key_values(counts)
+    if len(counts.parameters) == 1:
+        return current
+    share, total = current.share, current.total
+    known = ~np.isnan(share)
+    observed = [counts.raw(g) for g in range(len(counts.parameters))]
+    inverse = (current.share_variance, current.total_variance, current.covariance)
+    for _ in range(_SCORING_STEPS):
+        pilot_share, pilot_total = _inside(share, total)
+        a = b = c = first = second = np.zeros_like(share)
+        for g, own in enumerate(counts.parameters):
+            p, r, q = _precision(pilot_share, pilot_total, own, counts.users[g])
+            f, s = (np.where(counts.users[g] > 0, part, 0.0) for part in observed[g])
+            a, b, c = a + p, b + r, c + q
+            first, second = first + p * f + r * s, second + r * f + q * s
+        determinant = np.where(known, a * c - b * b, np.nan)
+        inverse = (c / determinant, a / determinant, -b / determinant)
+        new_share = inverse[0] * first + inverse[2] * second
+        new_total = inverse[2] * first + inverse[1] * second
+        settled = np.abs(new_share - share) <= _SCORING_TOLERANCE * np.sqrt(inverse[0])
+        settled &= np.abs(new_total - total) <= _SCORING_TOLERANCE * np.sqrt(inverse[1])
+        share, total = new_share, new_total
+        if np.all(settled[known]):
+            break
+    return KeyValueEstimate(share, total, *inverse)
+
+
+def likely_key_values(counts: KeyValueCounts) -> tuple[KeyValueEstimate, tuple[str, ...]]:
+    """Return maximum likelihood per key inside the possible range, and why the searches ended.
+
+    Variances are NaN where the maximum lies on the edge: the usual formula does not hold there.
+    """
+    keys = counts.users.shape[1]
+    share, total = np.full(keys, np.nan), np.full(keys, np.nan)
+    stops: dict[str, int] = {}
+    for key in np.flatnonzero(counts.users.sum(axis=0) >= 2):
+        used = np.flatnonzero(counts.users[:, key] > 0)
+        matrices = np.stack([counts.parameters[int(g)].rows for g in used])
+        up, down = counts.plus[used, key], counts.minus[used, key]
+        maximum = dense_mle(matrices, np.stack([counts.users[used, key] - up - down, up, down], axis=1))
+        share[key] = maximum.shares[1] + maximum.shares[2]
+        total[key] = maximum.shares[1] - maximum.shares[2]
+        stops[maximum.stopped] = stops.get(maximum.stopped, 0) + 1
+    a = b = c = np.zeros(keys)
+    for own, users in zip(counts.parameters, counts.users, strict=True):
+        p, r, q = _precision(*_inside(share, total), own, users)
+        a, b, c = a + p, b + r, c + q
+    inner = (share < 1.0 - _EDGE) & (np.abs(total) < share * (1.0 - _EDGE)) & (share > _EDGE)
+    determinant = np.where(inner, a * c - b * b, np.nan)
+    notes = tuple(f"likelihood search ended: {reason} ({number} keys)" for reason, number in stops.items())
+    return KeyValueEstimate(share, total, c / determinant, a / determinant, -b / determinant), notes
+
+
+def homogeneity(counts: KeyValueCounts, common: KeyValueEstimate) -> float | None:
+    """Return the p-value of the test that all rungs see the same shares and means; None with nothing to test."""
+    testable = counts.users >= _TESTABLE
+    testable &= testable.sum(axis=0) >= 2
+    freedom = 2 * int(testable.sum() - testable.any(axis=0).sum())
+    if freedom == 0:
+        return None
+    pilot = _inside(common.share, common.total)
+    parts = [
+        (*_precision(*pilot, own, np.where(used, users, 0.0)), *(np.where(used, raw, 0.0) for raw in counts.raw(g)))
+        for g, (own, users, used) in enumerate(zip(counts.parameters, counts.users, testable, strict=True))
+    ]
+    tested = testable.any(axis=0)
+    p, r, q, f, s = (np.array(column)[:, tested] for column in zip(*parts, strict=True))
+    a, b, c = p.sum(axis=0), r.sum(axis=0), q.sum(axis=0)
+    first, second = (p * f + r * s).sum(axis=0), (r * f + q * s).sum(axis=0)
+    determinant = a * c - b * b
+    df, ds = f - (c * first - b * second) / determinant, s - (a * second - b * first) / determinant
+    statistic = float((p * df * df + 2.0 * r * df * ds + q * ds * ds).sum())
+    return float(special.chdtrc(freedom, statistic))
+
+
+def pool_key_values(
+    labels: Sequence[str],
+    counts: KeyValueCounts,
+    *,
+    scale: float = 1.0,
+    method: Method = "pooled",
+    population: Population = "fleet",
+    alpha: float = 0.05,
+) -> Estimates:
+    """Return estimates for labels share, mean, share, mean, ... of all keys.
+
+    scale multiplies shares (pad-and-sample: the padding length). For the fleet, the spread of who has the key is
+    taken out of the share's variance; the mean keeps it (its part cannot be known), which is on the safe side.
+    """
+    check_alpha(alpha)
+    labels, notes = tuple(labels), silent_notes(counts.silent)
+    if not counts.parameters:
+        return no_estimate(labels, method, population, alpha, notes)
+    p_value = homogeneity(counts, pooled_key_values(counts)) if len(counts.parameters) > 1 else None
+    chosen, notes = choose_method(method, p_value, notes)
+    if chosen == "mle":
+        estimate, reasons = likely_key_values(counts)
+        notes = (*notes, *reasons)
+    else:
+        estimate = (stratified_key_values if chosen == "stratified" else pooled_key_values)(counts)
+    estimate = estimate.scaled(scale)
+    variance = estimate.share_variance
+    if population == "fleet":
+        inside = np.clip(estimate.share, 0.0, 1.0)
+        variance = np.maximum(variance - inside * (1.0 - inside) / max(counts.fleet, 1), 0.0)
+    own, joint = two_sided_z(alpha), sidak_z(alpha, len(labels))
+    # A mean without a bounded interval is not estimable, and then its value would only mislead.
+    lower, upper = estimate.interval(own)
+    joint_lower, joint_upper = estimate.interval(joint)
+    lost = np.isnan(lower)
+    sd = np.sqrt(variance)
+    return Estimates(
+        labels=labels,
+        value=_interleave(estimate.share, np.where(lost, np.nan, estimate.mean)),
+        variance=_interleave(variance, np.where(lost, np.nan, estimate.mean_variance)),
+        lower=_interleave(estimate.share - own * sd, lower),
+        upper=_interleave(estimate.share + own * sd, upper),
+        users=counts.fleet,
+        method=chosen,
+        population=population,
+        alpha=alpha,
+        simultaneous_lower=_interleave(estimate.share - joint * sd, joint_lower),
+        simultaneous_upper=_interleave(estimate.share + joint * sd, joint_upper),
+        homogeneity_p=p_value,
+        notes=notes,
+    )
+
+
+@dataclass(frozen=True)
+class GraphEstimate:
+    """Estimated averages of a bipartite graph, with the variances that go with them."""
+
+    averages: GraphAverages
+    edges: float
+    edges_variance: float
+    weight: float
+    weight_variance: float
+    edge_weight_lower: float
+    """Bounds of the mean edge weight; NaN where there may be no edge at all."""
+    edge_weight_upper: float
+
+
+def estimate_graph(users: int, estimate: KeyValueEstimate, alpha: float = 0.05) -> GraphEstimate:
+    """Add up the items of a graph; different people answered for different items, so variances add."""
+    sums = [np.asarray(part.sum()) for part in (estimate.share, estimate.total)]
+    spreads = (estimate.share_variance, estimate.total_variance, estimate.covariance)
+    whole = KeyValueEstimate(*sums, *(np.asarray(part.sum()) for part in spreads))
+    lower, upper = whole.interval(two_sided_z(alpha))
+    return GraphEstimate(
+        averages=graph_averages(users, (users * estimate.share).tolist(), (users * estimate.total).tolist()),
+        edges=users * float(whole.share),
+        edges_variance=users**2 * float(whole.share_variance),
+        weight=users * float(whole.total),
+        weight_variance=users**2 * float(whole.total_variance),
+        edge_weight_lower=float(lower),
+        edge_weight_upper=float(upper),
+    )
+
+
+def _inside(share: Floats, total: Floats) -> tuple[Floats, Floats]:
+    """Return a pilot inside the possible range, for covariances only."""
+    f = np.clip(share, _EDGE, 1.0 - _EDGE)
+    reach = f * (1.0 - _EDGE)
+    return f, np.clip(total, -reach, reach)
+
+
+def _precision(
+    share: Floats, total: Floats, parameters: KeyValueParameters, users: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Return the inverse covariance of one rung's (f, s): its diagonal and, in the middle, the off-diagonal."""
+    v, w, c = key_value_moments(share, total, parameters)
+    determinant = v * w - c * c
+    return users * w / determinant, -users * c / determinant, users * v / determinant
+
+
+def _interleave(shares: Floats, means: Floats) -> Floats:
+    return np.stack([shares, means], axis=1).reshape(-1)

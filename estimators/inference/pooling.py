@@ -1,0 +1,262 @@
+"""Users on different rungs, one estimate: generalised least squares, strata, or maximum likelihood.
+
+Only each user's last answer is in the tally, and that is all there is to know: earlier answers are noisier copies of
+the last one. `pooled` weighs rungs by their information and is best when the rung does not depend on the value;
+`stratified` weighs them by their users and is unbiased whatever the rungs hold; `mle` stays inside the simplex.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from estimators.channels.channel import RetentionChannel
+from estimators.estimates import Estimates, Method, Population
+from estimators.inference.inversion import Rungs, clip_to_simplex, retention_covariance, retention_variance
+from estimators.inference.likelihood import Maximum, retention_mle
+from estimators.inference.pooling_bits import pool_bits
+from estimators.inference.pooling_dense import pool_dense
+from estimators.inference.pooling_result import choose_method, finish, merged_chi_square, no_estimate, silent_notes
+from estimators.intervals.one_look import check_alpha
+
+__all__ = ["pool_bits", "pool_dense", "pool_retention"]
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+_PILOT_FLOOR = 1e-4
+_SCORING_STEPS = 50
+_SCORING_TOLERANCE = 1e-6
+# Full covariance matrices are only needed where the exact joint quantile is known.
+_JOINT_VALUES = 3
+
+
+def pool_retention(
+    labels: Sequence[str],
+    channels: Sequence[RetentionChannel],
+    counts: Counts,
+    users: Counts,
+    *,
+    method: Method = "pooled",
+    population: Population = "fleet",
+    alpha: float = 0.05,
+) -> Estimates:
+    """Estimate shares from counts [rung, value] and users [rung] of a retention family (GRR, uRR) in O(rungs x values).
+
+    A pooled estimate whose rungs disagree (homogeneity p below 0.001) comes back as `stratified`, with a note.
+    """
+    check_alpha(alpha)
+    labels = tuple(labels)
+    rungs = Rungs.of(channels, counts, users)
+    if rungs.size != len(labels):
+        raise ValueError(f"{len(labels)} labels for {rungs.size} values; give one label per value")
+    notes = silent_notes(rungs.silent)
+    if rungs.total == 0:
+        return no_estimate(labels, method, population, alpha, notes)
+    fit = gls(rungs)
+    homogeneity_p = homogeneity(rungs, _interior_maximum(rungs, fit))
+    chosen, notes = choose_method(method, homogeneity_p, notes)
+    if chosen == "mle":
+        maximum = retention_mle(rungs)
+        assert maximum is not None
+        shares, variance, covariance = _mle_parts(rungs, maximum, population)
+        notes = (*notes, f"likelihood search ended: {maximum.stopped}")
+    elif chosen == "stratified" or len(rungs.users) == 1:
+        shares, variance, covariance = _stratified_parts(rungs, population)
+    else:
+        if not fit.converged:
+            notes = (*notes, f"pooling stopped after {_SCORING_STEPS} steps without settling")
+        shares, variance, covariance = _pooled_parts(rungs, fit, population)
+    return finish(
+        labels,
+        shares,
+        variance,
+        covariance,
+        users=int(rungs.total),
+        method=chosen,
+        population=population,
+        alpha=alpha,
+        homogeneity_p=homogeneity_p,
+        notes=notes,
+    )
+
+
+@dataclass(frozen=True)
+class Gls:
+    """A generalised least squares fit: shares, and the inverse information 1/d per value at the last pilot.
+
+    The pilot is the estimate before the last step, clipped at `floor` and renormalised.
+    """
+
+    shares: Floats
+    inverse_information: Floats
+    pilot: Floats
+    floor: float
+    converged: bool
+
+
+def stratified(rungs: Rungs) -> Floats:
+    """Return the user-weighted mean of the rungs' inverses: the mean of all debiased answers."""
+    return np.asarray((rungs.users / rungs.total) @ rungs.inverted)
+
+
+def stratified_covariance(sigma: Floats, base: Floats, shares: Floats, users: Floats, population: Population) -> Floats:
+    """Return the covariance of the stratified estimate when the shares [rung, value] of each rung are known."""
+    weights = np.asarray(users) / np.sum(users)
+    parts = [
+        weight**2 * retention_covariance(float(s), b, share, float(n), population)
+        for weight, s, b, share, n in zip(weights, sigma, base, shares, users, strict=True)
+    ]
+    return np.asarray(np.sum(parts, axis=0))
+
+
+def gls_step(rungs: Rungs, pilot: Floats) -> tuple[Floats, Floats]:
+    """Take one Fisher-scoring step from a pilot inside the simplex; return shares that sum to one and 1/d per value."""
+    answers = rungs.answer_shares(pilot)
+    weight = rungs.sigma[:, None] / answers
+    inverse = 1.0 / np.sum(rungs.users[:, None] * rungs.sigma[:, None] * weight, axis=0)
+    raw = np.sum(weight * (rungs.counts - rungs.users[:, None] * rungs.base), axis=0) * inverse
+    return np.asarray(raw - (raw.sum() - 1.0) * inverse / inverse.sum()), np.asarray(inverse)
+
+
+def gls_covariance(inverse_information: Floats) -> Floats:
+    """Return diag(1/d) - (1/d)(1/d)' / sum(1/d): the inverse information of shares that sum to one."""
+    scaled = np.outer(inverse_information, inverse_information) / inverse_information.sum()
+    return np.asarray(np.diag(inverse_information) - scaled)
+
+
+def gls(rungs: Rungs) -> Gls:
+    """Pool all rungs by generalised least squares, iterated from the stratified pilot until it stands still."""
+    floor = min(_PILOT_FLOOR, 0.1 / rungs.size)
+    shares = stratified(rungs)
+    converged = False
+    inverse, pilot = np.zeros(0), shares
+    for _ in range(_SCORING_STEPS):
+        pilot = clip_to_simplex(shares, floor)
+        following, inverse = gls_step(rungs, pilot)
+        sd = np.sqrt(inverse)
+        converged = bool(np.all(np.abs(following - shares) <= _SCORING_TOLERANCE * sd))
+        shares = following
+        if converged:
+            break
+    return Gls(shares, inverse, pilot, floor, converged)
+
+
+def fleet_covariance(rungs: Rungs, inverse_information: Floats, shares: Floats) -> Floats:
+    """Return the covariance of the pooled estimate around the shares of the devices that answered.
+
+    The rungs' own variances added with squared weights would be too small: the devices of a rung are a random part of
+    the fleet, and its shares differ from the fleet's. With C the inverse information, A_g = C D_g the weight of rung g
+    and R = diag(pi) - pi pi', the sum of both effects is C - (R - sum_g A_g R A_g' / n_g) / (n - 1).
+    """
+    covariance = gls_covariance(inverse_information)
+    total = rungs.total
+    if total <= 1:
+        return covariance
+    spread = np.diag(shares) - np.outer(shares, shares)
+    between = np.zeros_like(spread)
+    for weight, users in zip(_weights(rungs, inverse_information, shares), rungs.users, strict=True):
+        apply = np.diag(weight) - np.outer(inverse_information, weight) / inverse_information.sum()
+        between += apply @ spread @ apply.T / users
+    return np.asarray(covariance - (spread - between) / (total - 1.0))
+
+
+def fleet_variance(rungs: Rungs, inverse_information: Floats, shares: Floats) -> Floats:
+    """Return the diagonal of `fleet_covariance` in O(rungs x values)."""
+    scale = inverse_information / inverse_information.sum()
+    variance = inverse_information * (1.0 - scale)
+    total = rungs.total
+    if total <= 1:
+        return np.asarray(variance)
+    between = np.zeros_like(shares)
+    for weight, users in zip(_weights(rungs, inverse_information, shares), rungs.users, strict=True):
+        squares = shares * weight**2 * (1.0 - 2.0 * scale) + scale**2 * np.sum(shares * weight**2)
+        means = weight * shares - scale * np.sum(weight * shares)
+        between += (squares - means**2) / users
+    return np.asarray(np.maximum(variance - (shares * (1.0 - shares) - between) / (total - 1.0), 0.0))
+
+
+def pearson(rungs: Rungs, shares: Floats) -> tuple[float, int]:
+    """Return the chi-square statistic of the counts against common shares, and its degrees of freedom.
+
+    Within a rung the cells that expect fewer than 5 answers are merged into one (with the next larger one if it still
+    expects fewer); each merged cell costs one degree of freedom.
+    """
+    expected = rungs.users[:, None] * rungs.answer_shares(shares)
+    parts = [merged_chi_square(seen, wanted) for seen, wanted in zip(rungs.counts, expected, strict=True)]
+    freedom = sum(cells - 1 for _, cells in parts) - (rungs.size - 1)
+    return sum(statistic for statistic, _ in parts), max(freedom, 0)
+
+
+def homogeneity(rungs: Rungs, maximum: Floats) -> float | None:
+    """Return the p-value of the test that all rungs see the same shares; None where the test does not apply.
+
+    It does not apply to one rung, nor when the maximum-likelihood estimate touches the border of the simplex.
+    """
+    if len(rungs.users) < 2 or np.any(maximum <= 0):
+        return None
+    statistic, freedom = pearson(rungs, maximum)
+    return float(special.chdtrc(freedom, statistic)) if freedom > 0 else None
+
+
+def _interior_maximum(rungs: Rungs, fit: Gls) -> Floats:
+    """Return the maximum of the likelihood: pooling that has settled away from the border is that maximum."""
+    if fit.converged and np.all(fit.shares > 1.01 * fit.floor):
+        return fit.shares
+    if fit.converged and np.any(fit.shares < -fit.floor):
+        return np.maximum(fit.shares, 0.0)  # the maximum touches the border; which values do is of no interest here
+    maximum = retention_mle(rungs)
+    assert maximum is not None
+    return maximum.shares
+
+
+def _weights(rungs: Rungs, inverse_information: Floats, shares: Floats) -> Floats:
+    # a_g = D_g / d: what share of a value's information comes from rung g
+    answers = rungs.answer_shares(shares)
+    information = np.divide(
+        rungs.users[:, None] * rungs.sigma[:, None] ** 2, answers, out=np.zeros_like(answers), where=answers > 0
+    )
+    return np.asarray(information * inverse_information)
+
+
+def _stratified_parts(rungs: Rungs, population: Population) -> tuple[Floats, Floats, Floats | None]:
+    weights = rungs.users / rungs.total
+    variances = retention_variance(rungs.sigma[:, None], rungs.base, rungs.observed, rungs.users[:, None], population)
+    if rungs.size == 1:
+        # The only value has share one, whoever is asked.
+        variances = np.zeros_like(variances)
+    covariance = None
+    if rungs.size <= _JOINT_VALUES:
+        inside = np.stack([clip_to_simplex(share) for share in rungs.inverted])
+        covariance = stratified_covariance(rungs.sigma, rungs.base, inside, rungs.users, population)
+    return stratified(rungs), np.asarray(weights**2 @ variances), covariance
+
+
+def _pooled_parts(rungs: Rungs, fit: Gls, population: Population) -> tuple[Floats, Floats, Floats | None]:
+    small = rungs.size <= _JOINT_VALUES
+    if population == "sampling":
+        covariance = gls_covariance(fit.inverse_information) if small else None
+        scale = fit.inverse_information / fit.inverse_information.sum()
+        return fit.shares, np.asarray(fit.inverse_information * (1.0 - scale)), covariance
+    covariance = fleet_covariance(rungs, fit.inverse_information, fit.pilot) if small else None
+    return fit.shares, fleet_variance(rungs, fit.inverse_information, fit.pilot), covariance
+
+
+def _mle_parts(rungs: Rungs, maximum: Maximum, population: Population) -> tuple[Floats, Floats, Floats | None]:
+    """Return the maximum with the inverse information among its positive shares; NaN variance for the others."""
+    support = maximum.shares > 0
+    if support.sum() == 1 < rungs.size:
+        # All mass in one corner of the simplex: the curvature there says nothing about the error.
+        return maximum.shares, np.full(rungs.size, np.nan), None
+    inner = Rungs(rungs.sigma, rungs.base[:, support], rungs.counts[:, support], rungs.users, 0)
+    _, inverse = gls_step(inner, maximum.shares[support])
+    variance = np.full(rungs.size, np.nan)
+    if population == "fleet":
+        variance[support] = fleet_variance(inner, inverse, maximum.shares[support])
+    else:
+        variance[support] = inverse * (1.0 - inverse / inverse.sum())
+    return maximum.shares, variance, None

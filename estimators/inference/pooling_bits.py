@@ -1,0 +1,220 @@
+"""Bit vectors on mixed rungs: every bit is a yes/no question of its own.
+
+A bit that is truly one is reported as one with probability p, a zero with probability q; both may differ from bit to
+bit and from rung to rung. Shares of different bits need not add up to one, so each bit is pooled alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from estimators.estimates import Estimates, Method, Population
+from estimators.inference.inversion import check_tally, retention_variance
+from estimators.inference.pooling_result import choose_method, finish, no_estimate, silent_notes
+from estimators.intervals.one_look import check_alpha
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+_PILOT_FLOOR = 1e-4
+_SCORING_STEPS = 50
+_SCORING_TOLERANCE = 1e-6
+_BISECTIONS = 60
+_SMALL_CELL = 5.0
+
+
+@dataclass(frozen=True)
+class BitRungs:
+    """Bits of all rungs as arrays [rung, bit]; users is 0 where a rung tells nothing about a bit."""
+
+    truth: Floats
+    lie: Floats
+    ones: Floats
+    users: Floats
+
+    @classmethod
+    def of(cls, p: Floats, q: Floats, ones: Counts, users: Counts) -> BitRungs:
+        """Check shapes and ranges; rungs without users or with p = q are switched off for that bit."""
+        ones, users = np.asarray(ones), np.asarray(users)
+        truth, lie = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
+        if ones.ndim != 2 or truth.shape != ones.shape or lie.shape != ones.shape:
+            raise ValueError(f"p, q and ones need one shape [rung, bit]; got {truth.shape}, {lie.shape}, {ones.shape}")
+        check_tally(ones.shape[0], ones.shape[1], ones, users)
+        if np.any(ones > users[:, None]):
+            raise ValueError(
+                "a bit cannot be one more often than there are users; counts and users do not belong together"
+            )
+        if np.any((truth < 0) | (truth > 1) | (lie < 0) | (lie > 1)):
+            raise ValueError("p and q are probabilities; got values outside [0, 1]")
+        live = np.where(truth != lie, users[:, None], 0).astype(np.float64)
+        return cls(truth, lie, np.where(live > 0, ones, 0).astype(np.float64), live)
+
+    @property
+    def sigma(self) -> Floats:
+        """Truth minus lie; 1 where the rung is switched off, so that division is safe."""
+        return np.where(self.users > 0, self.truth - self.lie, 1.0)
+
+    @property
+    def observed(self) -> Floats:
+        """Observed share of ones; the lie where the rung is switched off."""
+        return np.asarray(np.divide(self.ones, self.users, out=self.lie.copy(), where=self.users > 0))
+
+    @property
+    def total(self) -> Floats:
+        """Users per bit."""
+        return np.asarray(self.users.sum(axis=0))
+
+    def answer_shares(self, shares: Floats) -> Floats:
+        """Return Pr(one) per rung and bit when bits are truly one with these shares."""
+        return np.asarray(self.lie + (self.truth - self.lie) * shares)
+
+
+def pool_bits(
+    labels: Sequence[str],
+    p: Floats,
+    q: Floats,
+    ones: Counts,
+    users: Counts,
+    *,
+    method: Method = "pooled",
+    population: Population = "fleet",
+    alpha: float = 0.05,
+) -> Estimates:
+    """Estimate the share of ones of every bit from ones [rung, bit] and users [rung].
+
+    p and q [rung, bit] are Pr(1|1) and Pr(1|0). A bit that no rung tells anything about is NaN. The homogeneity test
+    is the smallest p-value of the bits, times the number of bits tested.
+    """
+    check_alpha(alpha)
+    labels = tuple(labels)
+    bits = BitRungs.of(p, q, ones, users)
+    if bits.ones.shape[1] != len(labels):
+        raise ValueError(f"{len(labels)} labels for {bits.ones.shape[1]} bits; give one label per bit")
+    told = bits.users.max(axis=1, initial=0.0) > 0
+    silent = int(np.asarray(users)[~told].sum())
+    notes = silent_notes(silent)
+    if not told.any():
+        return no_estimate(labels, method, population, alpha, notes)
+    maximum = bits_mle(bits)
+    homogeneity_p = bits_homogeneity(bits, maximum)
+    chosen, notes = choose_method(method, homogeneity_p, notes)
+    if chosen == "mle":
+        shares, variance = maximum, _information_variance(bits, maximum, population)
+    elif chosen == "stratified":
+        shares, variance = bits_stratified(bits, population)
+    else:
+        shares, variance, settled = bits_pooled(bits, population)
+        if not settled:
+            notes = (*notes, f"pooling stopped after {_SCORING_STEPS} steps without settling")
+    dead = bits.total == 0
+    shares, variance = np.where(dead, np.nan, shares), np.where(dead, np.nan, variance)
+    return finish(
+        labels,
+        shares,
+        variance,
+        None,
+        users=int(np.asarray(users)[told].sum()),
+        method=chosen,
+        population=population,
+        alpha=alpha,
+        homogeneity_p=homogeneity_p,
+        notes=notes,
+    )
+
+
+def bits_stratified(bits: BitRungs, population: Population) -> tuple[Floats, Floats]:
+    """Return the mean of all debiased bits and its variance."""
+    weights = bits.users / np.maximum(bits.total, 1.0)
+    sigma, observed = bits.sigma, bits.observed
+    users = np.maximum(bits.users, 1.0)
+    variances = retention_variance(sigma, bits.lie, observed, users, population)
+    inverted = (observed - bits.lie) / sigma
+    return np.asarray((weights * inverted).sum(axis=0)), np.asarray((weights**2 * variances).sum(axis=0))
+
+
+def bits_pooled(bits: BitRungs, population: Population) -> tuple[Floats, Floats, bool]:
+    """Weigh rungs by their information about each bit, iterated; return shares, variance and whether it settled."""
+    inverted = (bits.observed - bits.lie) / bits.sigma
+    shares, _ = bits_stratified(bits, population)
+    settled, pilot = False, shares
+    # One rung needs no pilot: its weight is one, and the plug-in variance stays unbiased.
+    if int((bits.users > 0).sum(axis=0).max()) <= 1:
+        return *bits_stratified(bits, population), True
+    for _ in range(_SCORING_STEPS):
+        pilot = np.clip(shares, _PILOT_FLOOR, 1.0 - _PILOT_FLOOR)
+        information = _information(bits, pilot)
+        total = np.maximum(information.sum(axis=0), np.finfo(float).tiny)
+        following = (information * inverted).sum(axis=0) / total
+        settled = bool(np.all(np.abs(following - shares) <= _SCORING_TOLERANCE / np.sqrt(total)))
+        shares = following
+        if settled:
+            break
+    return np.asarray(shares), _information_variance(bits, pilot, population), settled
+
+
+def bits_mle(bits: BitRungs) -> Floats:
+    """Return the maximum-likelihood share of every bit in [0, 1]: the root of a falling score, by bisection."""
+    low, high = np.zeros(bits.ones.shape[1]), np.ones(bits.ones.shape[1])
+    at_zero, at_one = _score(bits, low), _score(bits, high)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        rising = _score(bits, middle) > 0
+        low, high = np.where(rising, middle, low), np.where(rising, high, middle)
+    inside = (low + high) / 2
+    return np.where(at_zero <= 0, 0.0, np.where(at_one >= 0, 1.0, inside))
+
+
+def bits_homogeneity(bits: BitRungs, maximum: Floats) -> float | None:
+    """Return a p-value of the test that all rungs see the same share of every bit, valid however bits depend.
+
+    A rung takes part in the test of a bit if it expects at least 5 ones and 5 zeros.
+    """
+    answers = bits.answer_shares(maximum)
+    expected = bits.users * answers
+    tested = (np.minimum(expected, bits.users - expected) >= _SMALL_CELL) & (maximum > 0) & (maximum < 1)
+    spread = np.where(tested, expected * (1.0 - answers), 1.0)
+    statistic = np.where(tested, (bits.ones - expected) ** 2 / spread, 0.0).sum(axis=0)
+    freedom = tested.sum(axis=0) - 1
+    decided = freedom > 0
+    if not decided.any():
+        return None
+    p_values = special.chdtrc(freedom[decided], statistic[decided])
+    return float(min(1.0, p_values.min() * decided.sum()))
+
+
+def _information(bits: BitRungs, shares: Floats) -> Floats:
+    answers = bits.answer_shares(shares)
+    spread = answers * (1.0 - answers)
+    squared = bits.users * (bits.truth - bits.lie) ** 2
+    return np.asarray(np.divide(squared, spread, out=np.zeros_like(spread), where=spread > 0))
+
+
+def _information_variance(bits: BitRungs, shares: Floats, population: Population) -> Floats:
+    """Return the inverse information per bit, less the part that is not an error about this fleet; NaN at 0 and 1."""
+    information = _information(bits, shares)
+    total = information.sum(axis=0)
+    inverse = np.divide(1.0, total, out=np.full_like(total, np.nan), where=(total > 0) & (shares > 0) & (shares < 1))
+    if population == "sampling":
+        return np.asarray(inverse)
+    weights = information * inverse
+    spread = shares * (1.0 - shares)
+    users = np.maximum(bits.users, 1.0)
+    between = (weights**2 / users).sum(axis=0)
+    shrink = spread * (1.0 - between) / np.maximum(bits.total - 1.0, 1.0)
+    return np.asarray(np.where(bits.total > 1, np.maximum(inverse - shrink, 0.0), inverse))
+
+
+def _score(bits: BitRungs, shares: Floats) -> Floats:
+    answers = bits.answer_shares(shares)
+    zeros = bits.users - bits.ones
+    slope = bits.truth - bits.lie
+    with np.errstate(divide="ignore"):
+        from_ones = np.divide(bits.ones, answers, out=np.zeros_like(answers), where=bits.ones > 0)
+        from_zeros = np.divide(zeros, 1.0 - answers, out=np.zeros_like(answers), where=zeros > 0)
+        # At the ends one part can be infinite; it then decides alone, and both cannot be.
+        return np.asarray((slope * (from_ones - from_zeros)).sum(axis=0))

@@ -1,0 +1,184 @@
+"""How far lying devices can move an estimate.
+
+Local privacy hides who said what, so a lie cannot be told from noise. An estimate is, up to what it divides by, a sum
+of scores: every answer adds its score and no more. With k liars among n devices the share theta of a value becomes
+
+    theta + k / n * (score - theta),     lowest score <= score <= highest score
+
+For generalised randomized response the scores of a value are (1 - q) / (p - q) for its own answer and -q / (p - q) for
+any other, with p and q the chances of the truth and of one particular lie: the more private the level, the louder each
+single answer. Where estimates are no sums (means of key-value pairs), the scores hold near even shares.
+
+Pooling weights a report by the precision of its rung. So liars who answer on a sharp rung while everybody else is still
+on a blurred one count for many times more, until they are enough for the test of homogeneity to notice them.
+
+Server side only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.channels.bits import count_ones
+from estimators.estimates import Method
+from estimators.exact.randomness import SeededBits
+from estimators.mechanism import Drawn, Mechanism
+from estimators.tally import Tally, count_symbols
+
+Floats = NDArray[np.float64]
+
+TRIAL_DEVICES: Final = 20_000
+"""Honest devices behind the numbers. For sums of scores any number gives the same."""
+MOST_ANSWERS: Final = 512
+"""Answers (or bits) that are tried. Of larger alphabets the first and the last are: within them values are alike."""
+_MOST_GROUPS: Final = 4
+
+
+@dataclass(frozen=True)
+class Influence:
+    """What one report can add to n times the estimate of each label, and take from it, on one rung.
+
+    nan where the label cannot be estimated on this rung alone.
+    """
+
+    labels: tuple[str, ...]
+    highest: Floats
+    lowest: Floats
+
+    def shift(self, shares: Floats | float, liars: int, devices: int) -> tuple[Floats, Floats]:
+        """Return how far the estimates of labels with these shares fall and rise, at most, with so many liars.
+
+        >>> told = Influence(("a",), np.array([2.0]), np.array([-1.0]))
+        >>> [float(end[0]) for end in told.shift(0.5, 10, 1_000)]
+        [-0.015, 0.015]
+        """
+        if not 0 <= liars <= devices or devices < 1:
+            raise ValueError(f"liars must be 0 to the number of devices; got {liars} of {devices}")
+        part = liars / devices
+        return np.asarray(part * (self.lowest - shares)), np.asarray(part * (self.highest - shares))
+
+    @property
+    def loudest(self) -> float:
+        """The largest size of a score over all labels; nan if none is known."""
+        sizes = np.maximum(np.abs(self.highest), np.abs(self.lowest))
+        return float(np.nanmax(sizes)) if np.isfinite(sizes).any() else float("nan")
+
+
+def influence(
+    mechanism: Mechanism, rung: int, *, liars_rung: int | None = None, method: Method = "pooled"
+) -> Influence:
+    """Return the scores of the loudest answers when all honest devices are on one rung. Deterministic.
+
+    A single liar is on `liars_rung`, by default on the same. For pooled estimates of other rungs the scores hold for
+    the first liars; more of them count for less each.
+    """
+    honest = honest_tally(mechanism, rung)
+    lies = [
+        _moved(lie, rung, rung if liars_rung is None else liars_rung) for lie in _lies(mechanism, rung, honest, method)
+    ]
+    devices = honest.total_users
+
+    def score(lie: Tally) -> Floats:
+        before = mechanism.estimate(honest, method=method).value
+        after = mechanism.estimate(honest + lie, method=method).value
+        return np.asarray((devices + 1) * after - devices * before)
+
+    scores = np.array([score(lie) for lie in lies])
+    known = np.isfinite(scores).any(axis=0)
+    safe = np.where(known, scores, 0.0)
+    highest, lowest = np.nanmax(safe, axis=0), np.nanmin(safe, axis=0)
+    return Influence(mechanism.labels, np.where(known, highest, np.nan), np.where(known, lowest, np.nan))
+
+
+def honest_tally(mechanism: Mechanism, rung: int, devices: int = TRIAL_DEVICES) -> Tally:
+    """Return the tally of devices whose values have even shares, all on one rung."""
+    picks = np.arange(devices, dtype=np.int64) % mechanism.simulated_values
+    values = mechanism.simulate(picks, SeededBits(0, "poisoning", "values").words(devices))
+    inputs = mechanism.encode(values, SeededBits(0, "poisoning", "encode"))
+    drawn = mechanism.draw(np.repeat(inputs, mechanism.copies, axis=0), SeededBits(0, "poisoning", "draw"))
+    return _tally(mechanism, drawn, rung)
+
+
+def _tally(mechanism: Mechanism, drawn: Drawn, rung: int) -> Tally:
+    tally = Tally.empty(mechanism.rungs, mechanism.groups, mechanism.answer.cells)
+    tally.users[rung] = np.bincount(drawn.groups, minlength=mechanism.groups)
+    for group in range(mechanism.groups):
+        answers = drawn.answers[rung][drawn.groups == group]
+        if mechanism.answer.kind == "bits":
+            tally.counts[rung, group] = count_ones(answers, mechanism.answer.size)
+        else:
+            tally.counts[rung, group] = count_symbols(answers, mechanism.answer.size)
+    return tally
+
+
+def _lies(mechanism: Mechanism, rung: int, honest: Tally, method: Method) -> Iterator[Tally]:
+    """Return the tallies of single devices that answer so as to move some label as far as possible."""
+    for group in range(min(mechanism.groups, _MOST_GROUPS)):
+        if mechanism.answer.kind == "index":
+            symbols = np.array(_some(mechanism.answer.size))
+            for symbol in symbols[mechanism.valid(symbols)].tolist():
+                yield _one(mechanism, rung, group, [symbol])
+        else:
+            for ones in _loud_vectors(mechanism, rung, group, honest, method):
+                yield _one(mechanism, rung, group, np.flatnonzero(ones).tolist())
+
+
+def _some(size: int) -> list[int]:
+    half = MOST_ANSWERS // 2
+    return list(range(size)) if size <= MOST_ANSWERS else [*range(half), *range(size - half, size)]
+
+
+def _one(mechanism: Mechanism, rung: int, group: int, cells: list[int]) -> Tally:
+    tally = Tally.empty(mechanism.rungs, mechanism.groups, mechanism.answer.cells)
+    tally.users[rung, group] = 1
+    tally.counts[rung, group, cells] = 1
+    return tally
+
+
+def _moved(lie: Tally, rung: int, to: int) -> Tally:
+    """Return the same lie told on another rung."""
+    moved = Tally.empty(*lie.shape)
+    moved.users[to], moved.counts[to] = lie.users[rung], lie.counts[rung]
+    return moved
+
+
+def _loud_vectors(
+    mechanism: Mechanism, rung: int, group: int, honest: Tally, method: Method
+) -> Iterator[NDArray[np.bool_]]:
+    """Return bit vectors that set just the bits which raise a label, or just those which lower it."""
+    size = mechanism.answer.size
+    before = mechanism.estimate(honest, method=method).value
+    slopes = np.zeros((len(before), size))
+    for bit in _some(size):
+        honest.counts[rung, group, bit] += 1
+        slopes[:, bit] = mechanism.estimate(honest, method=method).value - before
+        honest.counts[rung, group, bit] -= 1
+    # A bit that does not matter moves an estimate by rounding only.
+    slopes = np.nan_to_num(slopes)
+    slopes[np.abs(slopes) < 1e-9 * np.abs(slopes).max(initial=0.0)] = 0.0
+    seen: set[bytes] = set()
+    for slope in slopes[_some(len(slopes))]:
+        for ones in (slope > 0, slope < 0):
+            for vector in _valid(mechanism, ones):
+                if vector.tobytes() not in seen:
+                    seen.add(vector.tobytes())
+                    yield vector
+
+
+def _valid(mechanism: Mechanism, ones: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
+    """Return a vector if a correct device could send it; else its two nearest forms as planes of keys and values."""
+    half = len(ones) // 2
+    keys, values = ones[:half], ones[half:]
+    candidates = [ones]
+    if 2 * half == len(ones):
+        candidates += [np.concatenate((keys | values, values)), np.concatenate((keys, values & keys))]
+    for vector in candidates:
+        if mechanism.valid(np.packbits(vector[None, :], axis=1, bitorder="little"))[0]:
+            yield vector
+            if vector is ones:
+                return

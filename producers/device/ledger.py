@@ -1,0 +1,266 @@
+"""What a device must never forget: its secret, its chains, what it has spent. One SQLite file, also for the outbox.
+
+Whatever leaves the device was committed here first (WAL, synchronous=FULL: a commit survives a power cut). The file is
+readable by its owner only. Restoring an older copy of it would make the device draw answers twice; back up nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from producers.device.budget import Odometer
+
+SCHEMA_VERSION = 1
+SECRET_BYTES = 32
+BUSY_SECONDS = 30.0
+"""How long one process waits for another that holds the file."""
+
+_SCHEMA = """
+CREATE TABLE device (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    secret BLOB NOT NULL,
+    spent_units INTEGER NOT NULL DEFAULT 0,
+    unbounded INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE chains (
+    survey_id TEXT NOT NULL,
+    window_ms INTEGER NOT NULL,
+    value BLOB,
+    inputs BLOB,
+    answers BLOB,
+    groups BLOB NOT NULL,
+    epsilons BLOB NOT NULL,
+    jitters_ms BLOB NOT NULL,
+    drawn_ms INTEGER NOT NULL,
+    released BLOB NOT NULL,
+    charged_units INTEGER NOT NULL DEFAULT 0,
+    expires_ms INTEGER NOT NULL,
+    PRIMARY KEY (survey_id, window_ms)
+);
+CREATE INDEX chains_alive ON chains (expires_ms) WHERE answers IS NOT NULL;
+CREATE TABLE outbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    survey_id TEXT NOT NULL,
+    window_ms INTEGER NOT NULL,
+    rung INTEGER NOT NULL,
+    copy INTEGER NOT NULL,
+    shard INTEGER NOT NULL,
+    ready_ms INTEGER NOT NULL,
+    frame BLOB NOT NULL,
+    UNIQUE (survey_id, window_ms, rung, copy)
+);
+CREATE INDEX outbox_ready ON outbox (ready_ms);
+"""
+
+_COLUMNS = "survey_id, window_ms, value, inputs, answers, groups, epsilons, jitters_ms, drawn_ms, released, "
+_COLUMNS += "charged_units, expires_ms"
+
+
+class LedgerError(RuntimeError):
+    """The ledger file cannot be used; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class StoredChain:
+    """One device's answers for one survey and window, exactly as they were drawn.
+
+    value is the true value, inputs the encoded value (npy bytes), answers the bytes of [rung, copy, width]; all three
+    are None once the window has expired and they were erased. epsilons[i] is the exact cost of the first i + 1
+    answers, jitters_ms[i][copy] how much later than its opening a report leaves. released lists the rungs that may
+    leave the device, in the order of their release; charged_units is what the odometer was charged for them.
+    """
+
+    survey_id: str
+    window_ms: int
+    # Not in repr: a chain that ends up in a log must not take the value along.
+    value: Any = field(repr=False)
+    inputs: bytes | None = field(repr=False)
+    answers: bytes | None = field(repr=False)
+    groups: tuple[int, ...]
+    epsilons: tuple[float, ...]
+    jitters_ms: tuple[tuple[int, ...], ...]
+    drawn_ms: int
+    released: tuple[int, ...]
+    charged_units: int
+    expires_ms: int
+
+    @property
+    def copies(self) -> int:
+        """Number of answers per rung."""
+        return len(self.groups)
+
+    @property
+    def highest(self) -> int:
+        """The highest released rung, -1 before the first."""
+        return max(self.released, default=-1)
+
+    def answer(self, rung: int, copy: int) -> bytes:
+        """Return the stored answer; it never changes."""
+        if self.answers is None:
+            raise LedgerError(
+                f"the answers of {self.survey_id} at {self.window_ms} were erased when the window expired"
+            )
+        width = len(self.answers) // (len(self.epsilons) * self.copies)
+        start = (rung * self.copies + copy) * width
+        return self.answers[start : start + width]
+
+
+class Ledger:
+    """The SQLite file of one device. Use it from one thread; several processes may share the file."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        _create_private(self.path)
+        self.connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+        try:
+            self._prepare()
+        except sqlite3.DatabaseError as error:
+            self.connection.close()
+            raise LedgerError(
+                f"{self.path} is not a ledger that can be read ({error}); if it is lost, move it away: the device then "
+                "starts as a new one, with a new secret and nothing spent"
+            ) from error
+        except LedgerError:
+            self.connection.close()
+            raise
+        self.secret: bytes = self.connection.execute("SELECT secret FROM device").fetchone()[0]
+
+    def _prepare(self) -> None:
+        self.connection.execute("PRAGMA journal_mode = WAL")
+        self.connection.execute("PRAGMA synchronous = FULL")
+        # Erased values must not linger in free pages.
+        self.connection.execute("PRAGMA secure_delete = ON")
+        with self.transaction():
+            version = self.connection.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                for statement in filter(str.strip, _SCHEMA.split(";")):
+                    self.connection.execute(statement)
+                self.connection.execute("INSERT INTO device (id, secret) VALUES (1, ?)", (os.urandom(SECRET_BYTES),))
+                self.connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            elif version != SCHEMA_VERSION:
+                raise LedgerError(
+                    f"{self.path} has ledger version {version}; this program reads version {SCHEMA_VERSION}; use the "
+                    "program that wrote it"
+                )
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit all that happens inside at once, or nothing of it."""
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.connection.execute("COMMIT")
+        except BaseException:
+            # SQLite may have rolled back by itself, for instance on a full disk.
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            raise
+
+    def odometer(self) -> Odometer:
+        """Return what was spent so far, over all surveys."""
+        spent, unbounded = self.connection.execute("SELECT spent_units, unbounded FROM device").fetchone()
+        return Odometer(spent, unbounded)
+
+    def chain(self, survey_id: str, window_ms: int) -> StoredChain | None:
+        """Return a chain, erased or not, or None if none was ever drawn."""
+        row = self.connection.execute(
+            f"SELECT {_COLUMNS} FROM chains WHERE survey_id = ? AND window_ms = ?", (survey_id, window_ms)
+        ).fetchone()
+        return None if row is None else _chain(row)
+
+    def living(self) -> list[StoredChain]:
+        """Return all chains whose answers still exist, oldest window first."""
+        rows = self.connection.execute(
+            f"SELECT {_COLUMNS} FROM chains WHERE answers IS NOT NULL ORDER BY window_ms, survey_id"
+        )
+        return [_chain(row) for row in rows]
+
+    def add(self, chain: StoredChain) -> None:
+        """Store a fresh chain; a second one for the same survey and window is impossible."""
+        json = msgspec.json.encode
+        self.connection.execute(
+            f"INSERT INTO chains ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                chain.survey_id,
+                chain.window_ms,
+                json(chain.value),
+                chain.inputs,
+                chain.answers,
+                json(chain.groups),
+                json(chain.epsilons),
+                json(chain.jitters_ms),
+                chain.drawn_ms,
+                json(chain.released),
+                chain.charged_units,
+                chain.expires_ms,
+            ),
+        )
+
+    def release(self, chain: StoredChain, rung: int, increment: int, *, unbounded: bool) -> None:
+        """Mark a rung as released and charge for it; the caller puts it into the outbox in the same transaction."""
+        self.connection.execute(
+            "UPDATE chains SET released = ?, charged_units = charged_units + ? WHERE survey_id = ? AND window_ms = ?",
+            (msgspec.json.encode((*chain.released, rung)), increment, chain.survey_id, chain.window_ms),
+        )
+        self.connection.execute(
+            "UPDATE device SET spent_units = spent_units + ?, unbounded = unbounded + ?", (increment, int(unbounded))
+        )
+
+    def erase_expired(self, now_ms: int) -> int:
+        """Erase values and answers of expired windows with nothing left to send; what they cost stays on record.
+
+        Returns the number of erased chains. Not inside a transaction.
+        """
+        erased = self.connection.execute(
+            "UPDATE chains SET value = NULL, inputs = NULL, answers = NULL "
+            "WHERE answers IS NOT NULL AND expires_ms < ? AND NOT EXISTS "
+            "(SELECT 1 FROM outbox WHERE outbox.survey_id = chains.survey_id AND outbox.window_ms = chains.window_ms)",
+            (now_ms,),
+        ).rowcount
+        if erased:
+            # The write-ahead log still holds the old pages; another process that reads only delays this.
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return erased
+
+
+def _create_private(path: Path) -> None:
+    """Create the file for its owner only, or take others' rights away: SQLite gives its side files the same mode."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        path.chmod(0o600)
+    except OSError as error:
+        raise LedgerError(
+            f"the ledger {path} cannot be opened for writing ({error.strerror}); name a file in a folder of this user"
+        ) from error
+
+
+def _chain(row: tuple[Any, ...]) -> StoredChain:
+    survey_id, window_ms, value, inputs, answers, groups, epsilons, jitters, drawn_ms, released, charged, expires = row
+    json = msgspec.json.decode
+    return StoredChain(
+        survey_id=survey_id,
+        window_ms=window_ms,
+        value=None if value is None else json(value),
+        inputs=inputs,
+        answers=answers,
+        groups=tuple(json(groups)),
+        # JSON has no infinity: it is written as null.
+        epsilons=tuple(float("inf") if epsilon is None else float(epsilon) for epsilon in json(epsilons)),
+        jitters_ms=tuple(tuple(jitter) for jitter in json(jitters)),
+        drawn_ms=drawn_ms,
+        released=tuple(json(released)),
+        charged_units=charged,
+        expires_ms=expires,
+    )

@@ -1,0 +1,204 @@
+"""Simulated fleets: 10^5 to 10^7 devices as arrays, each a function of (seed, survey, window, index).
+
+A block of devices in one window is drawn at once from a counter-based generator keyed by exactly those numbers: who
+takes part, with which value, at what moment, with which token and which chain of answers. What the network does
+(delays, duplicates) is drawn the same way. So a killed fleet that starts again sends the same bytes, and the truth is
+known without being sent.
+
+Nothing here is used by a real device, and nothing that counts or estimates imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.exact.randomness import SeededBits
+from producers.simulation.scenarios import Scenario, pick
+from producers.survey.survey import Survey
+
+BLOCK = 65_536
+"""Devices drawn at once. Smaller costs Python overhead per block; larger costs memory per window and process."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One simulated fleet: a survey, how many devices, how they behave."""
+
+    survey: Survey
+    devices: int
+    scenario: Scenario
+    seed: int
+    base_shares: NDArray[np.float64]
+    first_window_ms: int
+    days: Sequence[NDArray[np.int64]] | None = None
+    """Recorded values to replay, one array per window, instead of drawing them from shares."""
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks the fleet is cut into."""
+        return -(-self.devices // BLOCK)
+
+    def block_size(self, block: int) -> int:
+        """Devices in one block; the last one may be smaller."""
+        return min(BLOCK, self.devices - block * BLOCK)
+
+    def window_number(self, window_ms: int) -> int:
+        """Windows since the epoch."""
+        return window_ms // self.survey.windows.step_ms
+
+
+class Columns(NamedTuple):
+    """Reports side by side: tokens (n, 16), answers (n,) or (n, width), rungs, groups and copy numbers (n,)."""
+
+    tokens: NDArray[np.uint8]
+    answers: NDArray[Any]
+    rungs: NDArray[np.uint8]
+    groups: NDArray[np.uint16]
+    copies: NDArray[np.int64]
+
+
+class BlockWindow:
+    """What one block of devices does in one window: values, tokens, chains, and when each report leaves.
+
+    A row is a device, or one of the copies of its answer where the mechanism asks for several: each has its own token.
+    due_ms, row and rung are the events in the order in which they leave. acked is the highest rung of each row that the
+    broker has acknowledged, -1 for none.
+    """
+
+    def __init__(self, plan: Plan, window_ms: int, block: int) -> None:
+        survey, scenario = plan.survey, plan.scenario
+        self.plan, self.window_ms, self.block = plan, window_ms, block
+        size = plan.block_size(block)
+        labels = (survey.id, window_ms, block)
+        behaviour = SeededBits(plan.seed, *labels, "behaviour")
+        present = np.flatnonzero(_uniform(behaviour.words(size)) < scenario.presence)
+        phases = _uniform(behaviour.words(size))[present]
+        value_words = behaviour.words(size)[present]
+        self.values = self._true_values(value_words, phases, present)
+        self.size = len(self.values)
+        present, phases = present[: self.size], phases[: self.size]
+        self.copies = survey.mechanism.copies
+        self.rows = self.size * self.copies
+        words = SeededBits(plan.seed, *labels, "tokens").words(2 * size * self.copies)
+        tokens = words.view(np.uint8).reshape(size * self.copies, 16)
+        self.tokens = np.ascontiguousarray(tokens[np.repeat(present, self.copies) * self.copies + self._copy_numbers()])
+        inputs = survey.mechanism.encode(self.values, SeededBits(plan.seed, *labels, "encode"))
+        repeated = np.repeat(inputs, self.copies, axis=0)
+        drawn = survey.mechanism.draw(repeated, SeededBits(plan.seed, *labels, "chain"))
+        self.answers, self.groups = drawn.answers, drawn.groups
+        self.acked = np.full(self.rows, -1, dtype=np.int8)
+        self._schedule(present, phases, SeededBits(plan.seed, *labels, "network"))
+        self.sent = 0
+        self._counted = np.zeros(self.size, dtype=np.bool_)
+        self._numerators = np.zeros(len(survey.mechanism.labels))
+        self._denominators = np.zeros(len(survey.mechanism.labels))
+
+    def _copy_numbers(self) -> NDArray[np.int64]:
+        return np.tile(np.arange(self.copies), self.size)
+
+    def _true_values(
+        self, words: NDArray[np.uint64], phases: NDArray[np.float64], present: NDArray[np.intp]
+    ) -> Sequence[Any]:
+        plan = self.plan
+        number = plan.window_number(self.window_ms)
+        if plan.days is not None:
+            day = plan.days[number % len(plan.days)]
+            first = self.block * BLOCK
+            chosen = day[present[present < max(len(day) - first, 0)] + first]
+        else:
+            first_number = plan.window_number(plan.first_window_ms)
+            chosen = pick(plan.scenario.shares(plan.base_shares, number, first_number, phases), words)
+        return plan.survey.mechanism.simulate(chosen, words)
+
+    def _schedule(self, present: NDArray[np.intp], phases: NDArray[np.float64], network: SeededBits) -> None:
+        """Lay out all events: rung 0 leaves as the value is taken, later ones after the window, whatever the value."""
+        survey, scenario = self.plan.survey, self.plan.scenario
+        rungs, size = survey.mechanism.rungs, self.rows
+        present, phases = np.repeat(present, self.copies), np.repeat(phases, self.copies)
+        settings = SeededBits(self.plan.seed, survey.id, "settings", self.block).words(
+            2 * self.plan.block_size(self.block)
+        )
+        stops = _uniform(settings[::2][present]) < scenario.stop_early
+        top = np.where(stops, settings[1::2][present] % np.uint64(rungs), np.uint64(rungs - 1)).astype(np.int64)
+        due = np.empty((rungs, size), dtype=np.int64)
+        due[0] = self.window_ms + (phases * survey.windows.size_ms).astype(np.int64)
+        jitter = (_uniform(network.words(size)) * survey.jitter_ms).astype(np.int64)
+        for rung in range(1, rungs):
+            due[rung] = survey.windows.end(self.window_ms) + survey.opens_ms[rung] + jitter
+        row = np.broadcast_to(np.arange(size), (rungs, size))
+        rung_of = np.broadcast_to(np.arange(rungs)[:, None], (rungs, size))
+        leaves = rung_of <= top[None, :]
+        flat_due, flat_row, flat_rung = due[leaves], row[leaves], rung_of[leaves]
+        flat_due = flat_due + _exponential_ms(network.words(len(flat_due)), scenario.delay_ms)
+        if scenario.duplicate:
+            again = np.flatnonzero(_uniform(network.words(len(flat_due))) < scenario.duplicate)
+            later = flat_due[again] + 1 + _exponential_ms(network.words(len(again)), max(scenario.delay_ms, 200))
+            flat_due = np.concatenate([flat_due, later])
+            flat_row = np.concatenate([flat_row, flat_row[again]])
+            flat_rung = np.concatenate([flat_rung, flat_rung[again]])
+        order = np.argsort(flat_due, kind="stable")
+        self.due_ms = flat_due[order]
+        self.row = flat_row[order].astype(np.int64)
+        self.rung = flat_rung[order].astype(np.uint8)
+
+    @property
+    def last_due_ms(self) -> int:
+        """When the last report of this block leaves."""
+        return int(self.due_ms[-1]) if len(self.due_ms) else self.window_ms
+
+    @property
+    def done(self) -> bool:
+        """Tell whether every event has been handed out."""
+        return self.sent == len(self.due_ms)
+
+    def take(self, until_ms: int) -> slice:
+        """Hand out the events due up to until_ms that were not handed out yet."""
+        end = int(np.searchsorted(self.due_ms, until_ms, side="right"))
+        part = slice(self.sent, max(end, self.sent))
+        self.sent = part.stop
+        return part
+
+    def acknowledge(self, part: slice) -> None:
+        """Note that the broker has these events."""
+        np.maximum.at(self.acked, self.row[part], self.rung[part].astype(np.int8))
+
+    def columns(self, part: slice) -> Columns:
+        """Return the reports of these events."""
+        row, rung = self.row[part], self.rung[part]
+        return Columns(self.tokens[row], self.answers[rung, row], rung, self.groups[row], row % self.copies)
+
+    def truth(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return numerators and denominators of the true quantities over the devices delivered so far.
+
+        Both add over devices, so each device is looked at once, when its first report is acknowledged.
+        """
+        delivered = (self.acked >= 0).reshape(self.size, self.copies).any(axis=1)
+        fresh = np.flatnonzero(delivered & ~self._counted)
+        if len(fresh):
+            self._counted[fresh] = True
+            values = [self.values[i] for i in fresh.tolist()]
+            numerators, denominators = self.plan.survey.mechanism.truth_parts(values)
+            self._numerators += numerators
+            self._denominators += denominators
+        return self._numerators, self._denominators
+
+
+def windows_between(survey: Survey, start_ms: int, end_ms: int) -> Iterator[int]:
+    """Yield the starts of the windows that begin in [start_ms, end_ms)."""
+    step = survey.windows.step_ms
+    yield from range(-(-start_ms // step) * step, end_ms, step)
+
+
+def _uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+    return np.asarray((words >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
+
+
+def _exponential_ms(words: NDArray[np.uint64], mean_ms: int) -> NDArray[np.int64]:
+    if mean_ms == 0:
+        return np.zeros(len(words), dtype=np.int64)
+    return np.asarray(-mean_ms * np.log1p(-_uniform(words)), dtype=np.int64)

@@ -1,0 +1,37 @@
+"""Where a simulated fleet sends: kafka-python's producer, tuned for many large messages that must not be lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka import KafkaProducer
+
+from producers.simulation.run import Pending
+from producers.wire.frames import MAX_MESSAGE_BYTES, SCHEMA_HEADER
+
+# A fleet sends whole frames, so waiting a little fills requests; a real device sends one report and must not wait.
+LINGER_MS = 20
+BATCH_BYTES = 256 << 10
+
+
+class KafkaPublisher:
+    """Messages to the partitions of one topic, acknowledged by all replicas; no key, no header but the schema."""
+
+    def __init__(self, topic: str, partitions: int, options: dict[str, Any]) -> None:
+        self.topic, self.partitions = topic, partitions
+        self._producer = KafkaProducer(
+            acks="all",
+            linger_ms=LINGER_MS,
+            batch_size=BATCH_BYTES,
+            max_request_size=MAX_MESSAGE_BYTES + (64 << 10),
+            **options,
+        )
+
+    def send(self, partition: int, message: bytes) -> Pending:
+        """Hand over one message; the future finishes when the broker has it."""
+        pending: Pending = self._producer.send(self.topic, value=message, partition=partition, headers=[SCHEMA_HEADER])
+        return pending
+
+    def close(self) -> None:
+        """Wait for what is under way and disconnect."""
+        self._producer.close(timeout=30)

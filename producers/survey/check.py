@@ -1,0 +1,231 @@
+"""What a survey means, in plain words and numbers: releases, costs, widths, warnings. For people, not for devices."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.channels.bits import count_ones
+from estimators.channels.channel import RetentionChannel
+from estimators.estimates import Method, Population
+from estimators.exact.randomness import SeededBits
+from estimators.mechanism import Drawn, Mechanism
+from estimators.tally import Tally
+from producers.survey.alert_ranges import rule_problems
+from producers.survey.durations import format_duration
+from producers.survey.survey import Survey
+
+USERS = (1_000, 100_000, 10_000_000)
+"""How many users the widths are told for."""
+TRIAL_USERS = 20_000
+"""Simulated users behind a width; widths shrink with the root of the number of users, so any number will do."""
+DAY_MS = 86_400_000
+
+GAIN_RATIO = 0.05
+"""A rung that narrows the band by less than this is hardly worth its cost."""
+
+
+@dataclass(frozen=True)
+class RungPlan:
+    """One rung: what was asked and what is delivered, when it opens, how often it tells the truth, half-widths."""
+
+    rung: int
+    epsilon_asked: float
+    epsilon: float
+    opens_ms: int
+    truth_probability: float | None
+    half_widths: tuple[float, ...] | None
+    """One per entry of USERS, if all of them are on this rung; None where it cannot be told."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All that `thaw survey check` says."""
+
+    survey: Survey
+    rungs: tuple[RungPlan, ...]
+    windows_per_value: float
+    warnings: tuple[str, ...]
+
+    @property
+    def epsilon_per_window(self) -> float:
+        """What all answers for one window cost together."""
+        return self.rungs[-1].epsilon
+
+    @property
+    def epsilon_per_day(self) -> float:
+        """What a device spends that answers in every window of a day."""
+        return self.epsilon_per_window * DAY_MS / self.survey.windows.step_ms
+
+    @property
+    def lifetime_windows(self) -> int | None:
+        """How many windows the lifetime budget pays for with all rungs; None if it never ends."""
+        if math.isinf(self.epsilon_per_window) or math.isinf(self.survey.lifetime_epsilon):
+            return None
+        return math.floor(self.survey.lifetime_epsilon / self.epsilon_per_window)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The explanation as sentences."""
+        survey, mechanism = self.survey, self.survey.mechanism
+        size, step = survey.windows.size_ms, survey.windows.step_ms
+        first = f"Each device answers once per window of {format_duration(size)}"
+        if step < size:
+            first += f", and a new window begins every {format_duration(step)}"
+        releases = (
+            f"Its first answer leaves when the value is taken; {len(self.rungs) - 1} sharper "
+            f"{'one replaces' if len(self.rungs) == 2 else 'ones replace'} it after the window's end, the last one "
+            f"{format_duration(survey.opens_ms[-1])} later"
+            if len(self.rungs) > 1
+            else "Its only answer leaves when the value is taken"
+        )
+        if survey.jitter_ms and len(self.rungs) > 1:
+            releases += f", each delayed at random by up to {format_duration(survey.jitter_ms)}"
+        cost = (
+            f"All answers of a window together cost epsilon {_number(self.epsilon_per_window)}, the cost of the last "
+            f"one alone; a device that answers in every window spends {_number(self.epsilon_per_day)} a day"
+        )
+        return (
+            f"{first}.",
+            f"{releases}.",
+            f"{cost}.",
+            f"{self._lifetime()}.",
+            f"Late answers count until {format_duration(survey.retention_ms)} after the window's end.",
+            f"Guarantee: {mechanism.guarantee.sentence}",
+            f"Threat model: {mechanism.guarantee.threat_model}",
+        )
+
+    def _lifetime(self) -> str:
+        windows = self.lifetime_windows
+        if windows is None:
+            return "The lifetime budget is unlimited: no finite number describes what an answer costs"
+        lasts = format_duration(windows * self.survey.windows.step_ms // 1_000 * 1_000)
+        return (
+            f"The lifetime budget of {_number(self.survey.lifetime_epsilon)}, shared with all other surveys of a "
+            f"device, pays for {windows:,} whole windows, {lasts} of answering without a break"
+        )
+
+
+def explain(survey: Survey) -> Explanation:
+    """Work out what a survey releases, costs and can tell. Deterministic; takes well under a second."""
+    mechanism = survey.mechanism
+    widths = _half_widths(survey)
+    truths = _truths(mechanism)
+    rungs = tuple(
+        RungPlan(
+            rung, mechanism.ladder[rung], mechanism.epsilons[rung], survey.opens_ms[rung], truths[rung], widths[rung]
+        )
+        for rung in range(mechanism.rungs)
+    )
+    windows_per_value = survey.windows.size_ms / survey.windows.step_ms
+    return Explanation(survey, rungs, windows_per_value, tuple(_warnings(survey, rungs)))
+
+
+def _warnings(survey: Survey, rungs: tuple[RungPlan, ...]) -> list[str]:
+    mechanism, top = survey.mechanism, rungs[-1].epsilon
+    found = []
+    if not mechanism.guarantee.local:
+        found.append(
+            f"{mechanism.name} is not locally private. {mechanism.guarantee.sentence} The survey accepts this: "
+            f"{survey.accept_risk!r}"
+        )
+    elif survey.accept_risk:
+        found.append(f"{mechanism.name} needs no accept_risk; remove it")
+    ratio = survey.windows.size_ms / survey.windows.step_ms
+    if ratio > 1:
+        found.append(
+            f"windows overlap: every value enters {math.ceil(ratio)} of them, each with a chain of its own, and the "
+            f"costs add up to epsilon {_number(math.ceil(ratio) * top)}; take step = size unless that is worth it"
+        )
+    values = len(mechanism.labels)
+    if mechanism.name == "grr" and values > 3 * math.exp(min(mechanism.ladder[-1], 50.0)) + 2:
+        found.append(
+            f"{values} values are many for grr at epsilon {mechanism.ladder[-1]:g}: above 3 e^epsilon + 2 = "
+            f"{3 * math.exp(mechanism.ladder[-1]) + 2:.0f} of them, oue gives narrower bands at the same cost"
+        )
+    for below, above in pairwise(rungs):
+        if below.half_widths and above.half_widths and above.half_widths[0] > (1 - GAIN_RATIO) * below.half_widths[0]:
+            found.append(
+                f"rung {above.rung} (epsilon {above.epsilon_asked:g}) narrows the band by less than {GAIN_RATIO:.0%}; "
+                "leave it out or raise its level"
+            )
+    found += [
+        f"rung {rung.rung} was asked to have epsilon {rung.epsilon_asked:g} and delivers {rung.epsilon:.6g}"
+        for rung in rungs
+        if rung.epsilon < 0.99 * rung.epsilon_asked
+    ]
+    if survey.lifetime_epsilon < top:
+        closed = [str(rung.rung) for rung in rungs if rung.epsilon > survey.lifetime_epsilon]
+        found.append(
+            f"the lifetime budget of {survey.lifetime_epsilon:g} never pays for rung {', '.join(closed)}; raise it, or "
+            "end the ladder earlier"
+        )
+    elif not math.isinf(survey.lifetime_epsilon) and survey.lifetime_epsilon / top * survey.windows.step_ms < DAY_MS:
+        found.append("the lifetime budget is used up within a day of answering; take longer windows or lower levels")
+    if mechanism.ladder[-1] > 8 and mechanism.guarantee.local:
+        found.append(
+            f"at epsilon {mechanism.ladder[-1]:g} an answer is close to the plain truth; few would call it private"
+        )
+    if mechanism.copies > 1 and survey.jitter_ms == 0:
+        found.append("all copies of an answer leave at one moment, which ties them together; give release.jitter")
+    found += rule_problems(survey)
+    if survey.shards < 8:
+        found.append(f"{survey.shards} shards cannot keep 8 partitions busy; 64 is a good number")
+    return found
+
+
+def _truths(mechanism: Mechanism) -> list[float | None]:
+    channels = getattr(mechanism, "channels", None)
+    if not isinstance(channels, tuple) or not all(isinstance(channel, RetentionChannel) for channel in channels):
+        return [None] * mechanism.rungs
+    return [channel.truth for channel in channels]
+
+
+def _half_widths(survey: Survey) -> list[tuple[float, ...] | None]:
+    """Return half of the typical interval, per rung and number of users, from a simulated fleet with even shares."""
+    mechanism = survey.mechanism
+    picks = np.arange(TRIAL_USERS, dtype=np.int64) % mechanism.simulated_values
+    values = mechanism.simulate(picks, SeededBits(0, "survey check", "values").words(TRIAL_USERS))
+    inputs = mechanism.encode(values, SeededBits(0, "survey check", "encode"))
+    drawn = mechanism.draw(np.repeat(inputs, mechanism.copies, axis=0), SeededBits(0, "survey check", "draw"))
+    method = cast(Method, "pooled" if survey.method == "auto" else survey.method)
+    widths: list[tuple[float, ...] | None] = []
+    for rung in range(mechanism.rungs):
+        estimates = mechanism.estimate(
+            _tally(mechanism, drawn, rung),
+            method=method,
+            population=cast(Population, survey.population),
+            alpha=survey.alpha,
+        )
+        half = (estimates.upper - estimates.lower) / 2
+        known = half[np.isfinite(half)]
+        typical = float(np.median(known)) if len(known) else None
+        widths.append(None if typical is None else tuple(typical * math.sqrt(TRIAL_USERS / users) for users in USERS))
+    return widths
+
+
+def _tally(mechanism: Mechanism, drawn: Drawn, rung: int) -> Tally:
+    """Return the tally of a fleet that is on one rung."""
+    tally = Tally.empty(mechanism.rungs, mechanism.groups, mechanism.answer.cells)
+    tally.users[rung] = np.bincount(drawn.groups, minlength=mechanism.groups)
+    for group in range(mechanism.groups):
+        answers = drawn.answers[rung][drawn.groups == group]
+        tally.counts[rung, group] = _cells(mechanism, answers)
+    return tally
+
+
+def _cells(mechanism: Mechanism, answers: NDArray[np.uint8]) -> NDArray[np.int64]:
+    if mechanism.answer.kind == "bits":
+        return count_ones(answers, mechanism.answer.size)
+    return np.bincount(answers, minlength=mechanism.answer.size)
+
+
+def _number(epsilon: float) -> str:
+    if math.isinf(epsilon):
+        return "without bound"
+    return f"{epsilon:.6g}" if epsilon < 1e5 else f"{epsilon:,.0f}"

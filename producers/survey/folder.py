@@ -1,0 +1,99 @@
+"""A folder of survey files that may grow while a process runs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+from producers.survey.survey import Survey, SurveyError, load_survey
+
+log = logging.getLogger(__name__)
+
+RESCAN_MS = 10_000
+"""How long a new file may stay unseen. Shorter costs a directory listing each time; longer delays new surveys."""
+RESCAN_UNKNOWN_MS = 1_000
+"""A stranger's digest may be a survey that was just added, or rubbish: look at once, but not for every frame."""
+
+
+class _Seen(NamedTuple):
+    mtime_ns: int
+    size_bytes: int
+
+
+class SurveyFolder:
+    """Surveys by the digest that frames carry; safe to share between threads.
+
+    A file that is broken is reported once per version and skipped; its last good version stays known, and so does a
+    survey whose file was removed: answers under way must stay readable. `errors` holds the present complaint of each
+    broken file.
+
+    Args:
+        path: the folder with `*.toml` files.
+        now_ms: the time of the first scan.
+    """
+
+    def __init__(self, path: str | Path, now_ms: int) -> None:
+        self.path = Path(path)
+        self.errors: dict[str, SurveyError] = {}
+        self._seen: dict[Path, _Seen] = {}
+        self._surveys: dict[bytes, Survey] = {}
+        self._lock = threading.Lock()
+        self._scanned_ms = now_ms
+        self._complained = False
+        self._scan()
+
+    def get(self, digest: bytes, now_ms: int) -> Survey | None:
+        """Return the survey of a digest, looking for new files if it is unknown (at most once a second)."""
+        with self._lock:
+            found = self._surveys.get(digest)
+            self._rescan(now_ms, RESCAN_MS if found else RESCAN_UNKNOWN_MS)
+            return self._surveys.get(digest)
+
+    def surveys(self, now_ms: int) -> tuple[Survey, ...]:
+        """Return all known surveys, by name and id."""
+        with self._lock:
+            self._rescan(now_ms, RESCAN_MS)
+            return tuple(sorted(self._surveys.values(), key=lambda survey: survey.id))
+
+    def _rescan(self, now_ms: int, after_ms: int) -> None:
+        # A clock that was set back must not stop the scans.
+        if not 0 <= now_ms - self._scanned_ms < after_ms:
+            self._scanned_ms = now_ms
+            self._scan()
+
+    def _scan(self) -> None:
+        try:
+            files = sorted(file for file in self.path.iterdir() if file.suffix == ".toml")
+        except OSError as error:
+            if not self._complained:
+                log.error("the survey folder %s cannot be read (%s); known surveys stay", self.path, error.strerror)
+            self._complained = True
+            return
+        self._complained = False
+        for gone in self._seen.keys() - set(files):
+            del self._seen[gone]
+            self.errors.pop(gone.name, None)
+        for file in files:
+            self._look_at(file)
+
+    def _look_at(self, file: Path) -> None:
+        try:
+            status = file.stat()
+        except OSError:
+            return
+        seen = _Seen(status.st_mtime_ns, status.st_size)
+        if self._seen.get(file) == seen:
+            return
+        self._seen[file] = seen
+        try:
+            survey = load_survey(file)
+        except SurveyError as error:
+            self.errors[file.name] = error
+            log.error("survey file skipped: %s", error)
+            return
+        self.errors.pop(file.name, None)
+        if survey.digest not in self._surveys:
+            log.info("survey %s from %s", survey.id, file.name)
+        self._surveys[survey.digest] = survey

@@ -1,0 +1,309 @@
+"""Surveys: a question, its values, its mechanism, its ladder, its windows; one TOML file each."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from estimators import mechanisms
+from estimators.mechanism import Mechanism, ParameterError
+from producers.survey.alerts import NO_LIMITS, AlertError, AlertRule, Limits, limits_of, rules_of
+from producers.survey.durations import format_duration, parse_duration
+from producers.survey.file import MAX_SHARDS, CanaryTable, SurveyFile
+from producers.survey.messages import SurveyError, did_you_mean, explain_shape
+from producers.survey.schedule import Schedule, ScheduleError, schedule_of
+from producers.survey.windows import Windows
+from producers.wire.frames import Layout
+
+__all__ = ["Canary", "Survey", "SurveyError", "canonical_json", "load_folder", "load_survey", "parse_survey"]
+
+MAX_FILE_CHARACTERS = 8 << 20
+"""Longer files are not read: a worker looks at every file of its folder. Tens of thousands of values fit."""
+_DEEP_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]{1,200}[ \t]?\.[ \t]?){17}""", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Canary:
+    """Seeded devices with a known truth: how many, their seed, and the share of each value in the order of values."""
+
+    devices: int
+    seed: int
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A checked survey. Device, worker, exporter and command line all use this object.
+
+    ladder is mechanism.ladder; opens_ms[i] is when rung i opens after the end of the window (opens_ms[0] is 0 and
+    means: when the value is taken). Schedule, question, retention, skew, budget, canary, alerts and limits are not part
+    of the id: they may change without making old answers undecodable.
+    """
+
+    name: str
+    question: str
+    mechanism: Mechanism
+    opens_ms: tuple[int, ...]
+    jitter_ms: int
+    windows: Windows
+    retention_ms: int
+    skew_ms: int
+    lifetime_epsilon: float
+    shards: int
+    method: str
+    alpha: float
+    population: str
+    accept_risk: str
+    canary: Canary | None = None
+    alerts: tuple[AlertRule, ...] = ()
+    limits: Limits = NO_LIMITS
+
+    @cached_property
+    def _hash(self) -> bytes:
+        # The name is in it: two questions of the same form must not share frames, tallies or tokens.
+        decoding = {
+            "name": self.name,
+            "mechanism": self.mechanism.canonical(),
+            "answer": [self.mechanism.answer.kind, self.mechanism.answer.size],
+            "groups": self.mechanism.groups,
+            "rungs": self.mechanism.rungs,
+            "window": [self.windows.size_ms, self.windows.step_ms],
+            "shards": self.shards,
+        }
+        return hashlib.sha256(canonical_json(decoding)).digest()
+
+    @property
+    def id(self) -> str:
+        """The name and 8 hex digits of all that decoding depends on."""
+        return f"{self.name}-{self._hash[:4].hex()}"
+
+    @property
+    def digest(self) -> bytes:
+        """The 8 bytes that frames carry."""
+        return self._hash[:8]
+
+    @property
+    def layout(self) -> Layout:
+        """How reports of this survey lie on the wire."""
+        return Layout(self.mechanism.answer.width, self.mechanism.groups > 1)
+
+    def opening_ms(self, window_ms: int, rung: int) -> int:
+        """Return when a rung above the first opens for the window that starts at window_ms, jitter not included."""
+        return self.windows.end(window_ms) + self.opens_ms[rung]
+
+    def expiry_ms(self, window_ms: int) -> int:
+        """Return the last moment at which an answer for the window that starts at window_ms counts."""
+        return self.windows.end(window_ms) + self.retention_ms
+
+
+def canonical_json(data: Any) -> bytes:
+    """Return JSON with sorted keys and no spaces: the same data always gives the same bytes."""
+    return msgspec.json.encode(data, order="deterministic")
+
+
+def load_survey(path: str | Path) -> Survey:
+    """Read and check one survey file; SurveyError says what is wrong and what to do."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise SurveyError(str(path), "file", error.object[error.start : error.start + 8], "save it as UTF-8") from None
+    except OSError as error:
+        raise SurveyError(str(path), "file", error.strerror, "it must be a file that can be read") from None
+    return parse_survey(text, str(path))
+
+
+def parse_survey(text: str, source: str = "survey") -> Survey:
+    """Check the text of a survey file; `source` names it in messages."""
+    if len(text) > MAX_FILE_CHARACTERS:
+        raise SurveyError(source, "file", f"{len(text):,} characters", f"at most {MAX_FILE_CHARACTERS:,}; shorten it")
+    if _DEEP_KEY.search(text):
+        # The TOML reader keeps every prefix of a dotted key: a file of 200 kB would take gigabytes.
+        raise SurveyError(source, "file", "a key of many parts", "a survey file has tables of one level; write [table]")
+    try:
+        data = tomllib.loads(text)
+        try:
+            file = msgspec.convert(data, SurveyFile)
+        except msgspec.ValidationError as error:
+            explain_shape(source, data, str(error))
+    except SurveyError:
+        raise
+    except ValueError as error:
+        raise SurveyError(source, "file", str(error), "this is not TOML; correct the line it names") from None
+    except RecursionError:
+        raise SurveyError(source, "file", "lists or tables inside each other", "nested too deeply to be read") from None
+    return _Checker(source, data).survey(file)
+
+
+def load_folder(path: str | Path) -> dict[bytes, Survey]:
+    """Read all `*.toml` files of a folder, by digest; the first broken one raises SurveyError."""
+    surveys: dict[bytes, Survey] = {}
+    for file in sorted(Path(path).glob("*.toml")):
+        survey = load_survey(file)
+        surveys.setdefault(survey.digest, survey)
+    return surveys
+
+
+class _Checker:
+    """All that a shape cannot say about a survey file."""
+
+    def __init__(self, source: str, data: Mapping[str, Any]) -> None:
+        self.source, self.data = source, data
+
+    def refuse(self, field: str, value: object, remedy: str) -> NoReturn:
+        raise SurveyError(self.source, field, value, remedy)
+
+    def duration(self, field: str, text: str, *, least_ms: int = 0) -> int:
+        try:
+            duration_ms = parse_duration(text)
+        except ValueError as error:
+            self.refuse(field, text, str(error))
+        if duration_ms < least_ms:
+            self.refuse(field, text, f"must be at least {format_duration(least_ms)}")
+        return duration_ms
+
+    def survey(self, file: SurveyFile) -> Survey:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,47}", file.name):
+            self.refuse("name", file.name, "use 1 to 48 lower-case letters, digits, - and _, a letter or digit first")
+        if not file.question.strip():
+            self.refuse("question", file.question, "say in one sentence what the person is asked")
+        if not 1 <= file.shards <= MAX_SHARDS:
+            self.refuse("shards", file.shards, f"must be 1 to {MAX_SHARDS}; 64 fits most surveys")
+        if not 0.0 < file.estimate.alpha < 0.5:
+            self.refuse("estimate.alpha", file.estimate.alpha, "must be between 0 and 0.5; 0.05 gives 95 % intervals")
+        self.values(file.values)
+        try:
+            schedule = schedule_of(file.release)
+        except ScheduleError as error:
+            self.refuse(f"release.{error.field}", error.value, error.remedy)
+        mechanism = self.mechanism(file, schedule)
+        windows = self.windows(file)
+        retention_ms = self.duration("window.retention", file.window.retention)
+        last_ms = schedule.opens_ms[-1] + schedule.jitter_ms
+        if retention_ms <= last_ms:
+            self.refuse(
+                "window.retention",
+                file.window.retention,
+                f"the last rung leaves up to {format_duration(last_ms)} after the window's end and would be thrown "
+                "away; keep windows longer, or open the rungs earlier",
+            )
+        self.budget(file, mechanism)
+        try:
+            alerts, limits = rules_of(file.alert, mechanism.labels), limits_of(file.limits)
+        except AlertError as error:
+            self.refuse(error.field, error.value, error.remedy)
+        return Survey(
+            name=file.name,
+            question=file.question,
+            mechanism=mechanism,
+            opens_ms=schedule.opens_ms,
+            jitter_ms=schedule.jitter_ms,
+            windows=windows,
+            retention_ms=retention_ms,
+            skew_ms=self.duration("window.skew", file.window.skew),
+            lifetime_epsilon=file.budget.lifetime,
+            shards=file.shards,
+            method=file.estimate.method,
+            alpha=file.estimate.alpha,
+            population=file.estimate.population,
+            accept_risk=file.accept_risk,
+            canary=self.canary(file.canary, file.values),
+            alerts=alerts,
+            limits=limits,
+        )
+
+    def values(self, values: list[str]) -> None:
+        seen: set[str] = set()
+        for i, value in enumerate(values):
+            if not value.strip() or len(value) > 200:
+                self.refuse(f"values[{i}]", value, "a value has 1 to 200 characters, not all of them blank")
+            if value in seen:
+                self.refuse(f"values[{i}]", value, "every value stands once; remove the second one")
+            seen.add(value)
+
+    def mechanism(self, file: SurveyFile, schedule: Schedule) -> Mechanism:
+        parameters = dict(file.mechanism)
+        name = parameters.pop("name", None)
+        if name is None:
+            self.refuse("mechanism.name", None, f"say which mechanism: {', '.join(mechanisms.names())}")
+        if name not in mechanisms.names():
+            self.refuse("mechanism.name", name, did_you_mean(str(name), mechanisms.names()))
+        try:
+            mechanism = mechanisms.mechanism_class(name).build(file.values, schedule.ladder, parameters)
+        except ParameterError as error:
+            self.refuse(self.place(error.field), error.value, error.remedy)
+        except ValueError as error:
+            self.refuse("mechanism", file.mechanism, str(error))
+        if mechanism.answer.kind == "index" and mechanism.answer.size < 2:
+            self.refuse("values", file.values, "a question needs at least two possible answers; add values")
+        if not mechanism.guarantee.local and len(file.accept_risk.split()) < 4:
+            self.refuse(
+                "accept_risk",
+                file.accept_risk,
+                f"{name} is not locally private ({mechanism.guarantee.sentence}); choose another mechanism, or write a "
+                "sentence here that says which risk is taken and why",
+            )
+        return mechanism
+
+    def place(self, field: str) -> str:
+        if field == "mechanism" or field.split(".")[0].split("[")[0] in ("mechanism", "values", "release"):
+            return field
+        if field.split("[")[0] == "ladder":
+            return f"release.{field}" if isinstance(self.data.get("release", {}).get("ladder"), list) else "release"
+        return f"mechanism.{field}"
+
+    def windows(self, file: SurveyFile) -> Windows:
+        size_ms = self.duration("window.size", file.window.size, least_ms=100)
+        if file.window.step is None:
+            return Windows(size_ms, size_ms)
+        step_ms = self.duration("window.step", file.window.step, least_ms=100)
+        if step_ms > size_ms:
+            self.refuse(
+                "window.step",
+                file.window.step,
+                f"must not exceed the size ({file.window.size}), or some moments belong to no window; shorten it",
+            )
+        if size_ms > 100 * step_ms:
+            self.refuse("window.step", file.window.step, "a moment may lie in at most 100 windows; take a longer step")
+        return Windows(size_ms, step_ms)
+
+    def budget(self, file: SurveyFile, mechanism: Mechanism) -> None:
+        lifetime, first = file.budget.lifetime, mechanism.epsilons[0]
+        if not lifetime > 0:
+            self.refuse("budget.lifetime", lifetime, "must be above 0: the epsilon that a device may spend in all")
+        if math.isinf(first) and not math.isinf(lifetime):
+            self.refuse(
+                "budget.lifetime",
+                lifetime,
+                "an answer of this mechanism has no finite local cost, so no finite budget can pay for it; write inf",
+            )
+        if math.isinf(lifetime) and not math.isinf(mechanism.epsilons[-1]):
+            self.refuse("budget.lifetime", lifetime, "this mechanism has a finite cost; say how much of it is enough")
+        if lifetime < first:
+            self.refuse(
+                "budget.lifetime",
+                lifetime,
+                f"does not pay for one answer of the first rung, which costs {first:.6g}; raise it or lower the ladder",
+            )
+
+    def canary(self, table: CanaryTable | None, values: list[str]) -> Canary | None:
+        if table is None:
+            return None
+        if not 1 <= table.devices <= 1_000_000:
+            self.refuse("canary.devices", table.devices, "must be 1 to 1000000; 2000 is enough to notice a fault")
+        if table.seed < 0:
+            self.refuse("canary.seed", table.seed, "must not be negative")
+        if len(table.shares) != len(values):
+            self.refuse("canary.shares", table.shares, f"give one share per value, {len(values)} in all")
+        if min(table.shares, default=0.0) < 0 or abs(math.fsum(table.shares) - 1.0) > 1e-9:
+            self.refuse("canary.shares", table.shares, "shares are not negative and sum to 1; correct them")
+        return Canary(table.devices, table.seed, tuple(table.shares))

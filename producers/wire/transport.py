@@ -1,0 +1,111 @@
+"""From reports to messages: frames per (survey, window, shard), messages per partition, and who carries them.
+
+A carrier promises only this: what it says was acknowledged is with the broker. Everything else may arrive twice or in
+another order; the collector counts the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from producers.survey.survey import Survey
+from producers.wire.frames import PACK_BYTES, Reports, encode, pack_messages, shards_of
+
+
+class TransportError(RuntimeError):
+    """The broker did not acknowledge. Whether it has the messages is unknown; send the same bytes again."""
+
+
+class Message(NamedTuple):
+    """One record: its partition and its frames back to back."""
+
+    partition: int
+    value: bytes
+
+
+class Transport(Protocol):
+    """Carries messages to the partitions of the reports topic."""
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions of the topic; a shard belongs to partition shard mod partitions."""
+        ...
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Return when the broker has all messages; TransportError if it did not say so."""
+        ...
+
+
+class MemoryTransport:
+    """A transport for tests: keeps what it is given, refuses while `away` is set."""
+
+    def __init__(self, partitions: int = 8) -> None:
+        self.partitions = partitions
+        self.messages: list[Message] = []
+        self.away = False
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Keep the messages, or raise as a transport without a broker does."""
+        if self.away:
+            raise TransportError("the broker is away")
+        self.messages += messages
+
+
+def frames_of(
+    survey: Survey,
+    window_ms: int,
+    sent_ms: int,
+    tokens: NDArray[np.uint8],
+    answers: NDArray[Any],
+    rungs: NDArray[np.uint8],
+    groups: NDArray[np.uint16] | None = None,
+    *,
+    partitions: int,
+    limit_bytes: int = PACK_BYTES,
+) -> dict[int, list[bytes]]:
+    """Group many reports of one survey and window into messages, by partition.
+
+    tokens (n, 16); answers (n,) symbols in the dtype of the wire or (n, width) packed bits; rungs (n,); groups (n,),
+    ignored where the survey has one group. The caller makes sure that no two copies of one device are among them.
+    Reports of one shard keep their order. The cost is a sort by shard and one copy of every column; Python works per
+    frame, not per report.
+    """
+    layout = survey.layout
+    columns = answer_bytes(answers, layout.width)
+    shards = shards_of(tokens, survey.shards).astype(np.uint16)
+    order = np.argsort(shards, kind="stable")
+    tokens, columns, rungs = _gather(tokens, order), _gather(columns, order), rungs[order]
+    picked = groups[order] if layout.grouped and groups is not None else None
+    ends = np.cumsum(np.bincount(shards, minlength=survey.shards))
+    most = max(layout.fitting(limit_bytes), 1)
+    frames: dict[int, list[bytes]] = {}
+    start = 0
+    for shard, end in enumerate(ends.tolist()):
+        for first in range(start, end, most):
+            part = slice(first, min(first + most, end))
+            reports = Reports(tokens[part], columns[part], rungs[part], None if picked is None else picked[part])
+            frame = encode(survey.digest, window_ms, sent_ms, shard, reports, layout)
+            frames.setdefault(shard % partitions, []).append(frame)
+        start = end
+    return {partition: pack_messages(packed, limit_bytes) for partition, packed in sorted(frames.items())}
+
+
+def answer_bytes(answers: NDArray[Any], width: int) -> NDArray[np.uint8]:
+    """Return answers as rows of `width` bytes: little-endian symbols, or bit vectors as they are."""
+    if answers.ndim == 2:
+        return np.ascontiguousarray(answers, dtype=np.uint8)
+    symbols = np.ascontiguousarray(answers.astype(f"<u{width}", copy=False))
+    return symbols.view(np.uint8).reshape(len(answers), width)
+
+
+def _gather(rows: NDArray[np.uint8], order: NDArray[np.intp]) -> NDArray[np.uint8]:
+    """Return rows in the given order; whole rows are moved as one item, several times faster than byte by byte."""
+    width = rows.shape[1]
+    if width == 0 or len(rows) == 0:
+        return rows
+    items = np.ascontiguousarray(rows).view(f"V{width}").ravel()
+    return items[order].view(np.uint8).reshape(len(order), width)

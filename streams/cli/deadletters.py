@@ -1,0 +1,163 @@
+"""`thaw deadletters`: list, show and replay what was refused."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import msgspec
+
+from streams.settings import Settings, load_settings, settings_options
+
+if TYPE_CHECKING:
+    from streams.repair.dead_letters import Letter
+
+NOT_READY = 75
+_CONNECTION = ("kafka", "kafka_security", "kafka_ca", "kafka_cert", "kafka_key", "kafka_sasl", "kafka_user", "prefix")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_reason = click.option("--reason", multiple=True, help="Only letters with this reason; may be given several times.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group("deadletters")
+def deadletters_group() -> None:
+    """Look at refused reports and send them again once they can be counted."""
+
+
+@deadletters_group.command("list")
+@_reason
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1), help="How many, newest last.")
+@_json
+@settings_options(*_CONNECTION)
+def list_command(reason: tuple[str, ...], limit: int, as_json: bool, **flags: Any) -> int:
+    """List the newest dead letters: number, time, reason, place, size."""
+    settings = load_settings(flags)
+
+    def show() -> None:
+        letters = list(_chosen(settings, reason))
+        newest = letters[-limit:]
+        if as_json:
+            click.echo(msgspec.json.encode([as_data(letter) for letter in newest]))
+            return
+        for letter in newest:
+            click.echo(
+                f"{letter.number:>8}  {_time(letter.received_ms)}  {letter.reason or '?':<9}  {letter.place or '?'}  "
+                f"{len(letter.frame)} bytes"
+            )
+        click.echo(f"{len(newest)} of {len(letters)} dead letters shown", err=True)
+
+    return _ready(show)
+
+
+@deadletters_group.command("show")
+@click.argument("number", type=click.IntRange(0))
+@_json
+@settings_options(*_CONNECTION)
+def show_command(number: int, as_json: bool, **flags: Any) -> int:
+    """Show dead letter NUMBER: its reason, what its frames claim, its bytes."""
+    settings = load_settings(flags)
+
+    def show() -> None:
+        letter = next((letter for letter in _chosen(settings, ()) if letter.number == number), None)
+        if letter is None:
+            raise click.ClickException(f"no dead letter {number}; `thaw deadletters list` shows which there are")
+        if as_json:
+            click.echo(msgspec.json.encode(as_data(letter) | {"bytes": letter.frame.hex()}))
+            return
+        for name, value in as_data(letter).items():
+            if name != "frames":
+                click.echo(f"{name + ':':<13}{_time(value) if name == 'received_ms' else value}")
+        for frame in as_data(letter)["frames"]:
+            told = ", ".join(f"{name} {value}" for name, value in frame.items() if value not in ("", None))
+            click.echo(f"frame:       {told}")
+        for start in range(0, len(letter.frame), 16):
+            click.echo(f"{start:08x}  {letter.frame[start : start + 16].hex(' ')}")
+
+    return _ready(show)
+
+
+@deadletters_group.command("replay")
+@_reason
+@click.option("--number", "numbers", multiple=True, type=click.IntRange(0), help="Only this letter; may be repeated.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be sent.")
+@_json
+@settings_options(*_CONNECTION, "surveys", "partitions")
+def replay_command(
+    reason: tuple[str, ...], numbers: tuple[int, ...], dry_run: bool, as_json: bool, **flags: Any
+) -> int:
+    """Send dead letters again that would be counted now: after an upgrade, or when their survey is known.
+
+    Letters that would be refused again stay where they are. Replaying twice is harmless: a report counts once. Exit
+    status 1 if nothing could be sent though letters were chosen, 75 if Kafka is away.
+    """
+    settings = load_settings(flags)
+    status = 0
+
+    def send() -> None:
+        nonlocal status
+        from producers.clock import system_clock
+        from producers.survey.folder import SurveyFolder
+        from streams.repair.dead_letters import ReportsProducer, replay
+
+        now_ms = system_clock()
+        surveys = SurveyFolder(settings.surveys_folder, now_ms)
+        chosen = (letter for letter in _chosen(settings, reason) if not numbers or letter.number in numbers)
+        producer = None if dry_run else ReportsProducer(settings)
+        done = replay(chosen, surveys, producer or (lambda _: None), partitions=settings.partitions, now_ms=now_ms)
+        if producer is not None:
+            producer.finish()
+        if as_json:
+            told = {"sent": done.sent, "copies": done.copies, "still_dead": done.still_dead, "dry_run": dry_run}
+            click.echo(msgspec.json.encode(told))
+        else:
+            click.echo(
+                f"{done.sent} frames {'would be sent' if dry_run else 'sent'} again, {done.copies} copies left out"
+            )
+            for why, count in sorted(done.still_dead.items()):
+                click.echo(f"{count} still dead: {why}")
+        status = 1 if done.still_dead and not done.sent else 0
+
+    return _ready(send) or status
+
+
+def as_data(letter: Letter) -> dict[str, Any]:
+    """Return a letter under stable keys, without its bytes."""
+    from streams.repair.dead_letters import look
+
+    return {
+        "number": letter.number,
+        "received_ms": letter.received_ms,
+        "reason": letter.reason,
+        "place": letter.place,
+        "size_bytes": len(letter.frame),
+        # A letter of a megabyte can hold thousands of frames.
+        "frames": [msgspec.to_builtins(view) for view in islice(look(letter.frame), 20)],
+    }
+
+
+def _chosen(settings: Settings, reasons: Iterable[str]) -> Iterator[Letter]:
+    from streams.repair.dead_letters import read_letters
+
+    wanted = frozenset(reasons)
+    return (letter for letter in read_letters(settings) if not wanted or letter.reason in wanted)
+
+
+def _ready(action: Callable[[], None]) -> int:
+    from streams.kafka.reader import ReadError
+
+    try:
+        action()
+    except ReadError as error:
+        click.echo(f"Error: {error}", err=True)
+        return NOT_READY
+    sys.stdout.flush()
+    return 0
+
+
+def _time(moment_ms: int) -> str:
+    return datetime.fromtimestamp(moment_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

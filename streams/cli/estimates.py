@@ -1,0 +1,155 @@
+"""`thaw estimates`: print what is stored, once or as it changes."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from producers.survey.survey import Survey
+from streams.cli.terminal.estimates import ASCII, UNICODE, Signs, survey_view
+from streams.exporter.reader import Reader
+from streams.settings import load_settings, settings_options
+from streams.store.contract import StoreUnavailableError
+from streams.windows.record import EstimateRecord, ValueEstimate
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Found = list[tuple[Survey, list[EstimateRecord]]]
+
+_WINDOWS_OF_DATA = 3
+_WINDOWS_SHOWN = 30
+_WIDTH_WITHOUT_TERMINAL = 160
+
+
+@click.command("estimates")
+@click.argument("survey", required=False)
+@click.option("--windows", type=click.IntRange(1, 10_000), help="How many, newest first. [default: 30; data: 3]")
+@click.option("--watch", is_flag=True, help="Go on until interrupted: redraw, or print data as it changes.")
+@click.option(
+    "--every", default=1.0, show_default=True, type=click.FloatRange(0.1, 3_600), help="Seconds between looks."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array of estimate records; watching: one a line.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print one line per value.")
+@settings_options("redis", "redis_ca", "surveys", "prefix")
+def estimates_command(
+    survey: str | None, windows: int | None, watch: bool, every: float, as_json: bool, as_csv: bool, **flags: Any
+) -> int:
+    """Print stored estimates of SURVEY (a name or an id), or of all surveys.
+
+    On a terminal: the newest window of each survey with its bands, and a line of the windows before.
+    """
+    from producers.clock import system_clock
+    from producers.survey.folder import SurveyFolder
+    from streams.connections import open_store
+
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv exclude each other; choose one")
+    settings = load_settings(flags)
+    reader = Reader(open_store(settings), SurveyFolder(settings.surveys_folder, system_clock()))
+    count = windows or (_WINDOWS_OF_DATA if as_json or as_csv else _WINDOWS_SHOWN)
+
+    def read() -> Found:
+        known = reader.surveys()
+        wanted = [found for found in known if survey in (None, found.name, found.id)]
+        if survey is not None and not wanted:
+            names = ", ".join(found.id for found in known) or "none"
+            raise click.ClickException(f"no survey {survey!r} in {settings.surveys_folder}; it has: {names}")
+        return [(item, reader.windows(item.id, count)) for item in wanted]
+
+    try:
+        found = read()
+    except StoreUnavailableError as error:
+        click.echo(f"Error: Redis does not answer: {error}; is THAW_REDIS right?", err=True)
+        return 75
+    if watch:
+        looks = _looks(found, read, every)
+        with contextlib.suppress(KeyboardInterrupt):
+            if as_json or as_csv:
+                _watch_data(looks, as_csv=as_csv)
+            else:
+                _watch_view(looks)
+    elif as_json or as_csv:
+        records = [record for _, some in found for record in some]
+        click.echo(csv_text(records) if as_csv else msgspec.json.encode(records), nl=not as_csv)
+    else:
+        console = _console()
+        for item, some in found:
+            console.print(survey_view(item, some, _signs(console)))
+    return 0
+
+
+def _looks(first: Found, read: Callable[[], Found], every_seconds: float) -> Iterator[tuple[Found, str]]:
+    """Yield what is stored at every look, and what is wrong at the moment; Redis may come and go."""
+    found, trouble = first, ""
+    while True:
+        yield found, trouble
+        time.sleep(every_seconds)
+        try:
+            found, trouble = read(), ""
+        except StoreUnavailableError as error:
+            trouble = f"Redis does not answer: {error}"
+
+
+def _watch_data(looks: Iterable[tuple[Found, str]], *, as_csv: bool) -> None:
+    """Print every estimate once, and again when it has changed."""
+    seen: dict[tuple[str, int], int] = {}
+    told, head = "", True
+    for found, trouble in looks:
+        if trouble and trouble != told:
+            click.echo(trouble, err=True)
+        told = trouble
+        for record in (record for _, some in found for record in reversed(some)):
+            place = record.survey, record.window_start_ms
+            if seen.get(place) != record.computed_ms:
+                seen[place] = record.computed_ms
+                click.echo(csv_text([record], head=head) if as_csv else msgspec.json.encode(record), nl=not as_csv)
+                head = False
+
+
+def _watch_view(looks: Iterable[tuple[Found, str]]) -> None:
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
+
+    console = _console()
+    with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
+        for found, trouble in looks:
+            status = Text(trouble, style="bold red") if trouble else Text("Ctrl-C ends", style="dim")
+            live.update(
+                Group(*(survey_view(item, some, _signs(console)) for item, some in found), status), refresh=True
+            )
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=_WIDTH_WITHOUT_TERMINAL)
+
+
+def _signs(console: Console) -> Signs:
+    return UNICODE if console.encoding.lower().startswith("utf") else ASCII
+
+
+def csv_text(records: Sequence[EstimateRecord], *, head: bool = True) -> str:
+    """Return one line per value, after a head line."""
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    fields = ValueEstimate.__struct_fields__
+    if head:
+        writer.writerow(["survey", "window_start_ms", "window_end_ms", "users", "method", *fields])
+    for record in records:
+        for row in record.values:
+            numbers = ["" if number is None else number for number in msgspec.structs.astuple(row)]
+            writer.writerow(
+                [record.survey, record.window_start_ms, record.window_end_ms, record.users, record.method, *numbers]
+            )
+    return output.getvalue()

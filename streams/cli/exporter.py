@@ -1,0 +1,88 @@
+"""`thaw exporter`: serve metrics, the page and the API."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import click
+
+from streams.settings import Settings, load_settings, settings_options
+
+logger = logging.getLogger(__name__)
+
+
+@click.command("exporter")
+@settings_options(
+    "redis",
+    "redis_ca",
+    "surveys",
+    "prefix",
+    "bind",
+    "exporter_port",
+    "value_limit",
+    "prometheus",
+    "log_level",
+    "log_format",
+)
+def exporter_command(**flags: Any) -> None:
+    """Serve the page, /metrics, /healthz and /api/v1 from what is in Redis.
+
+    With THAW_TOKEN set (a variable only, since flags are visible to everybody on the machine), /metrics and /api ask
+    for it.
+    """
+    from streams import logs
+
+    settings = load_settings(flags)
+    logs.configure(settings.log_level, settings.log_format)
+    run_exporter(settings)
+
+
+def run_exporter(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    import socket
+
+    from aiohttp import web
+
+    from producers.clock import system_clock
+    from producers.simulation.truth import RedisTruthBoard
+    from producers.survey.folder import SurveyFolder
+    from streams.connections import open_redis, open_store
+    from streams.exporter.alert_states import PrometheusAlerts
+    from streams.exporter.reader import Reader
+    from streams.exporter.server import make_app
+    from streams.exporter.views import Views
+    from streams.store.heartbeats import Heartbeats
+
+    reader = Reader(open_store(settings), SurveyFolder(settings.surveys_folder, system_clock()))
+    client = open_redis(settings)
+    views = Views(
+        reader,
+        truths=RedisTruthBoard(client, prefix=settings.prefix),
+        words=Heartbeats(client, prefix=settings.prefix),
+    )
+    alerts = PrometheusAlerts(settings.prometheus) if settings.prometheus else None
+    app = make_app(reader, value_limit=settings.value_limit, views=views, alerts=alerts, token=settings.token)
+    family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((settings.bind, settings.exporter_port))
+        except OSError as error:
+            raise click.ClickException(
+                f"cannot listen on {settings.bind}:{settings.exporter_port}: {error.strerror}; "
+                "choose another with THAW_EXPORTER_PORT or THAW_BIND"
+            ) from error
+        logger.info("exporter on http://%s:%d", settings.bind, listener.getsockname()[1])
+        if not settings.token and not _is_loopback(settings.bind):
+            logger.warning("everybody who reaches %s can read the estimates; set THAW_TOKEN", settings.bind)
+        web.run_app(app, sock=listener, print=None, access_log=None, shutdown_timeout=2.0)
+
+
+def _is_loopback(address: str) -> bool:
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

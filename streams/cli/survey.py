@@ -1,0 +1,107 @@
+"""`thaw survey check`: what a survey file means, or why it is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from producers.survey.check import USERS, Explanation, explain
+from producers.survey.durations import format_duration
+from producers.survey.survey import SurveyError, load_survey
+
+_WIDTH_WITHOUT_TERMINAL = 120
+
+
+@click.group("survey")
+def survey_group() -> None:
+    """Check survey files and explain them."""
+
+
+@survey_group.command("check")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+def check_command(file: Path, as_json: bool) -> None:
+    """Explain FILE: what is released when, what it costs, how wide the band will be; or say why it is refused."""
+    try:
+        explanation = explain(load_survey(file))
+    except SurveyError as error:
+        if as_json:
+            click.echo(json.dumps({"error": error.remedy, "field": error.field, "value": repr(error.value)}))
+        click.echo(f"refused: {error}", err=True)
+        sys.exit(1)
+    if as_json:
+        click.echo(json.dumps(as_data(explanation), allow_nan=False))
+    else:
+        console = Console() if sys.stdout.isatty() else Console(width=_WIDTH_WITHOUT_TERMINAL)
+        show(explanation, console)
+
+
+def as_data(explanation: Explanation) -> dict[str, Any]:
+    """Return the explanation under stable keys; what has no finite number is null."""
+    survey = explanation.survey
+    return {
+        "id": survey.id,
+        "mechanism": survey.mechanism.name,
+        "epsilon": _finite(explanation.epsilon_per_window),
+        "warnings": list(explanation.warnings),
+        "name": survey.name,
+        "question": survey.question,
+        "local": survey.mechanism.guarantee.local,
+        "guarantee": survey.mechanism.guarantee.sentence,
+        "threat_model": survey.mechanism.guarantee.threat_model,
+        "window_ms": survey.windows.size_ms,
+        "step_ms": survey.windows.step_ms,
+        "retention_ms": survey.retention_ms,
+        "jitter_ms": survey.jitter_ms,
+        "epsilon_per_day": _finite(explanation.epsilon_per_day),
+        "lifetime_epsilon": _finite(survey.lifetime_epsilon),
+        "lifetime_windows": explanation.lifetime_windows,
+        "rungs": [
+            {
+                "epsilon_asked": rung.epsilon_asked,
+                "epsilon": _finite(rung.epsilon),
+                "opens_ms": rung.opens_ms,
+                "truth_probability": rung.truth_probability,
+                "half_widths": None
+                if rung.half_widths is None
+                else dict(zip(map(str, USERS), rung.half_widths, strict=True)),
+            }
+            for rung in explanation.rungs
+        ],
+    }
+
+
+def show(explanation: Explanation, console: Console) -> None:
+    """Print the explanation for a person."""
+    survey = explanation.survey
+    console.print(f"[bold]{survey.id}[/bold]  {survey.mechanism.name}", highlight=False)
+    console.print(survey.question, style="italic", highlight=False, markup=False)
+    console.print()
+    for sentence in explanation.sentences:
+        console.print(sentence, highlight=False, markup=False)
+    table = Table(title="If all users are on one rung", title_justify="left")
+    for heading in ("rung", "epsilon asked", "delivered", "opens", "tells the truth"):
+        table.add_column(heading, justify="right")
+    for users in USERS:
+        table.add_column(f"± {1 - survey.alpha:.0%}, {users:,}", justify="right")
+    for rung in explanation.rungs:
+        opens = "at once" if rung.rung == 0 else f"end + {format_duration(rung.opens_ms)}"
+        truth = "" if rung.truth_probability is None else f"{rung.truth_probability:.1%}"
+        delivered = "unbounded" if math.isinf(rung.epsilon) else f"{rung.epsilon:.6g}"
+        widths = [f"{width:.3g}" for width in rung.half_widths or ()] or [""] * len(USERS)
+        table.add_row(str(rung.rung), f"{rung.epsilon_asked:.6g}", delivered, opens, truth, *widths)
+    console.print()
+    console.print(table)
+    for warning in explanation.warnings:
+        console.print(f"warning: {warning}", style="yellow", highlight=False, markup=False)
+
+
+def _finite(number: float) -> float | None:
+    return None if math.isinf(number) else number

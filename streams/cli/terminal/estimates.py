@@ -1,0 +1,149 @@
+"""Estimates on a terminal: per value a number, a band as a bar, and a line of what it was in the windows before."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from producers.survey.survey import Survey
+from streams.windows.record import AlertBound, EstimateRecord, ValueEstimate
+
+BAR_CELLS: Final = 28
+VALUES_SHOWN: Final = 40
+"""Values of one table, those with the highest estimates; JSON and CSV have all of them."""
+_BLOCKS: Final = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What is drawn with; terminals that cannot show Unicode get letters and digits."""
+
+    line: str = _BLOCKS
+    gap: str = "·"
+    band: str = "━"
+    point: str = "●"
+    empty: str = " "
+
+
+UNICODE, ASCII = Signs(), Signs("01234567", ".", "-", "o", " ")
+
+
+def clean(text: str) -> str:
+    """Return text that cannot steer the terminal: values of surveys are written by others."""
+    return "".join(character if character.isprintable() else "�" for character in text)
+
+
+def sparkline(numbers: Sequence[float | None], low: float, high: float, signs: Signs = UNICODE) -> str:
+    """Draw one character per number, oldest first; numbers beyond the ends are drawn at the ends.
+
+    >>> sparkline([0.0, 0.5, 1.0, None, 2.0], 0.0, 1.0)
+    '▁▅█·█'
+    """
+    steps, width = len(signs.line), high - low
+    drawn = []
+    for number in numbers:
+        if number is None or width <= 0:
+            drawn.append(signs.gap)
+        else:
+            drawn.append(signs.line[min(steps - 1, max(0, int((number - low) / width * steps)))])
+    return "".join(drawn)
+
+
+def band_bar(row: ValueEstimate, low: float, high: float, signs: Signs = UNICODE, cells: int = BAR_CELLS) -> str:
+    """Draw the band of a value between two ends, its estimate as a point; cut off where it leaves them.
+
+    >>> band_bar(ValueEstimate("red", 0.5, 0.01, 0.25, 0.75), 0.0, 1.0, cells=8)
+    '  ━━●━━ '
+    """
+    if row.estimate is None or row.lower is None or row.upper is None or high <= low:
+        return signs.empty * cells
+
+    def cell(number: float) -> int:
+        return min(cells - 1, max(0, int((number - low) / (high - low) * cells)))
+
+    first, last = cell(row.lower), cell(row.upper)
+    drawn = [signs.band if first <= place <= last else signs.empty for place in range(cells)]
+    drawn[cell(row.estimate)] = signs.point
+    return "".join(drawn)
+
+
+def survey_view(survey: Survey, records: Sequence[EstimateRecord], signs: Signs = UNICODE) -> RenderableType:
+    """Lay out a survey: the newest window in full, the windows before as lines. Records come newest first."""
+    head = Text.assemble((survey.id, "bold"), "  ", (clean(survey.question), "italic"))
+    if not records:
+        return Group(head, Text("  no estimates yet", style="dim"))
+    newest = records[0]
+    rows = sorted(newest.values, key=lambda row: -(row.estimate if row.estimate is not None else float("-inf")))
+    shown = rows[:VALUES_SHOWN]
+    past: dict[str, list[float | None]] = {row.value: [] for row in shown}
+    for record in reversed(records):
+        found = {row.value: row.estimate for row in record.values}
+        for value, line in past.items():
+            line.append(found.get(value))
+    low, high = _ends(records, past)
+    alerts = {alert.value: alert for alert in sorted(newest.alerts, key=lambda alert: alert.firing)}
+    table = Table(title=_title(newest), title_justify="left", title_style="dim", box=None, padding=(0, 1))
+    table.add_column("value", overflow="ellipsis", max_width=30)
+    table.add_column("estimate", justify="right")
+    table.add_column(f"{1 - newest.alpha:.0%} band", justify="right", no_wrap=True)
+    table.add_column(
+        f"{_short(low)}{'':{BAR_CELLS - len(_short(low)) - len(_short(high))}}{_short(high)}", no_wrap=True
+    )
+    table.add_column(f"last {len(records)} windows", no_wrap=True)
+    if newest.alerts:
+        table.add_column("rule")
+    for row in shown:
+        cells: list[Text] = [
+            Text(clean(row.value)),
+            Text(_number(row.estimate)),
+            Text(f"{_number(row.lower)} to {_number(row.upper)}"),
+            Text(band_bar(row, low, high, signs), style="cyan"),
+            Text(sparkline(past[row.value], low, high, signs)),
+        ]
+        if newest.alerts:
+            cells.append(_rule(alerts.get(row.value)))
+        table.add_row(*cells)
+    parts: list[RenderableType] = [head, table]
+    if len(rows) > len(shown):
+        parts.append(Text(f"  {len(rows) - len(shown)} more values; --json and --csv have all", style="dim"))
+    parts += [Text(f"  {clean(note)}", style="dim") for note in newest.notes]
+    return Group(*parts)
+
+
+def _ends(records: Sequence[EstimateRecord], values: Container[str]) -> tuple[float, float]:
+    """Return the ends of the scale: 0 is on it, and so is the newest band; shares begin at 0."""
+    numbers = [row.estimate for record in records for row in record.values if row.value in values]
+    numbers += [end for row in records[0].values if row.value in values for end in (row.lower, row.upper)]
+    known = [number for number in numbers if number is not None]
+    return min([0.0, *known]) if min(known, default=0.0) < -0.2 else 0.0, max([0.05, *known])
+
+
+def _title(record: EstimateRecord) -> str:
+    start = datetime.fromtimestamp(record.window_start_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    rungs = " / ".join(f"{users:,}" for users in record.users_per_rung)
+    return f"window from {start}: {record.users:,} users ({rungs} by rung), {record.method}"
+
+
+def _rule(alert: AlertBound | None) -> Text:
+    if alert is None:
+        return Text("")
+    if alert.bound is None:
+        return Text("no bound", style="dim")
+    end, sign = ("lower", ">") if alert.side == "above" else ("upper", "<")
+    if alert.firing:
+        return Text(f"FIRING: {end} bound {alert.bound:.4f} {sign} {alert.threshold:g}", style="bold red")
+    return Text(f"quiet: {end} bound {alert.bound:.4f}, fires {sign} {alert.threshold:g}", style="dim")
+
+
+def _number(number: float | None) -> str:
+    return "-" if number is None else f"{number:.4f}"
+
+
+def _short(number: float) -> str:
+    return f"{number:.3g}"

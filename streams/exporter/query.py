@@ -1,0 +1,54 @@
+"""Reading requests: strict, so that a mistyped question is refused instead of answered as another one."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import Final, NoReturn
+
+import msgspec
+from aiohttp import web
+from multidict import MultiMapping
+
+from streams.exporter.api import Problem
+
+LATEST_MS: Final = 2**53 - 1
+"""The largest time; JavaScript reads no larger integer exactly."""
+
+
+def problem(kind: type[web.HTTPError], text: str) -> web.HTTPError:
+    """Return an error whose body says in JSON what was expected and what came."""
+    return kind(text=msgspec.json.encode(Problem(text)).decode(), content_type="application/json")
+
+
+def refuse(text: str) -> NoReturn:
+    """Answer 400."""
+    raise problem(web.HTTPBadRequest, text)
+
+
+def check_names(query: MultiMapping[str], *allowed: str) -> None:
+    """Refuse parameters that do not exist or stand twice."""
+    for name in query:
+        if name not in allowed:
+            near = get_close_matches(name, allowed, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            refuse(f"unknown parameter {_shown(name)}{hint}; expected {', '.join(allowed) or 'none'}")
+        if len(query.getall(name)) > 1:
+            refuse(f"parameter {name} must stand once; got it {len(query.getall(name))} times")
+
+
+def whole_number(query: MultiMapping[str], name: str, default: int, *, low: int, high: int) -> int:
+    """Return a parameter, or the default if it is absent."""
+    text = query.get(name)
+    return default if text is None else number_in(name, text, low=low, high=high)
+
+
+def number_in(name: str, text: str, *, low: int, high: int) -> int:
+    """Read a whole number in decimal digits."""
+    if not re.fullmatch(r"[0-9]{1,16}", text, flags=re.ASCII) or not low <= int(text) <= high:
+        refuse(f"{name} must be a whole number from {low} to {high}; got {_shown(text)}")
+    return int(text)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:80] + "...")

@@ -1,0 +1,231 @@
+"""The three topics: what they must look like, what is there, and the steps from one to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import click
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]  # no __all__
+
+from producers.survey.survey import Survey
+from streams.connections import librdkafka_options
+from streams.settings import Settings, load_settings, settings_options
+
+DAY_MS = 86_400_000
+MAX_MESSAGE_BYTES = 2 << 20
+"""Messages hold up to 1 MiB of frames, and the broker counts its own overhead too."""
+_TIMEOUT_SECONDS = 15.0
+
+Step = Literal["create", "keep", "differs", "unknown"]
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """What a topic must look like. `settings` are the broker's own names."""
+
+    name: str
+    partitions: int
+    replication: int
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One topic compared with what it must look like."""
+
+    spec: TopicSpec
+    step: Step
+    differences: tuple[str, ...] = ()
+
+    def sentence(self) -> str:
+        """Say it in one line."""
+        name = self.spec.name
+        if self.step == "create":
+            options = ", ".join(f"{key}={value}" for key, value in self.spec.settings.items())
+            return f"{name}: missing; to be created with {self.spec.partitions} partitions, {options}"
+        if self.step == "differs":
+            return f"{name}: exists, but {'; '.join(self.differences)}"
+        if self.step == "unknown":
+            return f"{name}: exists; this broker does not tell its settings, so they are not checked"
+        return f"{name}: exists and is as it should be"
+
+
+class TopicError(RuntimeError):
+    """Topics cannot be looked at or created; the message says why and what to do."""
+
+
+def wanted(settings: Settings, surveys: Iterable[Survey]) -> list[TopicSpec]:
+    """Return what must be there for these surveys.
+
+    Reports are kept as long as the longest survey counts late ones, plus a day: so long a worker may be away without
+    losing anything. The broker's own clock stamps them, since it judges whether a report is late. Dead letters live as
+    long as reports. Of estimates the last of every window is kept, and as long as reports.
+    """
+    retention_ms = max((survey.windows.size_ms + survey.retention_ms for survey in surveys), default=0) + DAY_MS
+    return [
+        TopicSpec(
+            settings.reports_topic,
+            settings.partitions,
+            settings.replication,
+            {
+                "cleanup.policy": "delete",
+                "message.timestamp.type": "LogAppendTime",
+                "retention.ms": str(retention_ms),
+                "max.message.bytes": str(MAX_MESSAGE_BYTES),
+            },
+        ),
+        TopicSpec(
+            settings.estimates_topic,
+            settings.partitions,
+            settings.replication,
+            {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)},
+        ),
+        TopicSpec(
+            settings.dead_letters_topic,
+            1,
+            settings.replication,
+            {
+                "cleanup.policy": "delete",
+                "retention.ms": str(retention_ms),
+                "max.message.bytes": str(MAX_MESSAGE_BYTES),
+            },
+        ),
+    ]
+
+
+class Topics:
+    """Looks at topics and creates missing ones, on any broker that librdkafka can talk to."""
+
+    def __init__(self, settings: Settings, *, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
+        self._admin = AdminClient(librdkafka_options(settings))
+        self._timeout_seconds = timeout_seconds
+        self._is_embedded = False
+
+    def partitions(self) -> dict[str, int]:
+        """Return the number of partitions of every topic.
+
+        Raises:
+            TopicError: no broker answers.
+        """
+        try:
+            found = self._admin.list_topics(timeout=self._timeout_seconds)
+        except KafkaException as error:
+            raise TopicError(
+                f"no broker answered within {self._timeout_seconds:g} s: {_words(error)}; is THAW_KAFKA right?"
+            ) from error
+        # librdkafka's mock cluster neither creates nor describes topics, and does not say so: requests run out of time.
+        self._is_embedded = (found.cluster_id or "").startswith("mockCluster")
+        return {name: len(topic.partitions) for name, topic in found.topics.items() if topic.error is None}
+
+    def compare(self, specs: Sequence[TopicSpec]) -> list[Finding]:
+        """Compare what is there with what must be."""
+        partitions = self.partitions()
+        findings = []
+        for spec in specs:
+            if spec.name not in partitions:
+                findings.append(Finding(spec, "create"))
+                continue
+            differences = []
+            if partitions[spec.name] != spec.partitions:
+                differences.append(f"has {partitions[spec.name]} partitions instead of {spec.partitions}")
+            actual = self._settings_of(spec.name)
+            if actual is not None:
+                differences += [
+                    f"{key} is {actual.get(key)} instead of {value}"
+                    for key, value in spec.settings.items()
+                    if not _same(actual.get(key), value)
+                ]
+            if differences:
+                findings.append(Finding(spec, "differs", tuple(differences)))
+            else:
+                findings.append(Finding(spec, "keep" if actual is not None else "unknown"))
+        return findings
+
+    def create(self, specs: Sequence[TopicSpec]) -> None:
+        """Create these topics; one that somebody else created in the meantime is fine.
+
+        Raises:
+            TopicError: the broker refuses, or cannot create topics at all.
+        """
+        if not specs:
+            return
+        if self._is_embedded:
+            names = ", ".join(spec.name for spec in specs)
+            raise TopicError(f"this broker cannot create topics on request: {names}; create them where it is started")
+        futures = self._admin.create_topics(
+            [
+                NewTopic(
+                    spec.name,
+                    num_partitions=spec.partitions,
+                    replication_factor=spec.replication,
+                    config=dict(spec.settings),
+                )
+                for spec in specs
+            ],
+            request_timeout=self._timeout_seconds,
+        )
+        for name, future in futures.items():
+            try:
+                future.result(timeout=2 * self._timeout_seconds)
+            except KafkaException as error:
+                if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
+                    continue
+                raise TopicError(f"{name}: the broker refused to create it: {_words(error)}") from error
+
+    def _settings_of(self, name: str) -> dict[str, str] | None:
+        if self._is_embedded:
+            return None
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        try:
+            future = self._admin.describe_configs([resource], request_timeout=self._timeout_seconds)[resource]
+            return {key: entry.value for key, entry in future.result(timeout=2 * self._timeout_seconds).items()}
+        except KafkaException as error:
+            raise TopicError(f"{name}: the broker does not tell its settings: {_words(error)}") from error
+
+
+def _same(actual: str | None, expected: str) -> bool:
+    # Lists such as cleanup.policy have no order.
+    return actual is not None and sorted(actual.split(",")) == sorted(expected.split(","))
+
+
+def _code(error: KafkaException) -> Any:
+    return error.args[0].code()
+
+
+def _words(error: KafkaException) -> str:
+    return str(error.args[0].str())
+
+
+@click.group("topics")
+def topics_group() -> None:
+    """Look at the topics and create missing ones."""
+
+
+@topics_group.command("create")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@settings_options("kafka", "surveys", "prefix", "partitions", "replication")
+def create_command(dry_run: bool, **flags: Any) -> None:
+    """Create the topics for reports, estimates and dead letters; say where existing ones differ.
+
+    Existing topics are never changed: more partitions would send reports of one device to another partition, and a
+    shorter retention would delete what was not counted yet.
+    """
+    from producers.survey.survey import load_folder
+
+    settings = load_settings(flags)
+    try:
+        topics = Topics(settings)
+        findings = topics.compare(wanted(settings, load_folder(settings.surveys_folder).values()))
+        missing = [finding.spec for finding in findings if finding.step == "create"]
+        if not dry_run:
+            topics.create(missing)
+    except TopicError as error:
+        raise click.ClickException(str(error)) from error
+    for finding in findings:
+        created = finding.step == "create" and not dry_run
+        click.echo(f"{finding.spec.name}: created" if created else finding.sentence())
+    if any(finding.step == "differs" for finding in findings):
+        raise click.ClickException("some topics differ; change them with your broker's tools, or choose another prefix")

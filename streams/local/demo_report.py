@@ -1,0 +1,148 @@
+"""What a demo run amounted to: every settled window with its truth, and whether anything was lost or counted twice.
+
+`lost` are tokens whose stored rung, read back from the log, is below the highest rung that the broker acknowledged.
+`double` are users in the tallies beyond the distinct tokens that the broker acknowledged. Neither is a difference of
+counters: counters can be wrong in the same way as what they count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from producers.survey.survey import Survey
+from producers.wire.frames import shards_of
+from streams.store.contract import Key, Shape, Store
+from streams.windows.record import EstimateRecord, decode_estimate
+from streams.worker.table import unpack
+
+
+@dataclass
+class WindowJournal:
+    """What the broker acknowledged for one survey and window: tokens, their highest rungs, and the truth."""
+
+    survey_id: str
+    window_ms: int
+    tokens: list[NDArray[np.uint8]] = field(default_factory=list)
+    acked: list[NDArray[np.int8]] = field(default_factory=list)
+    numerators: NDArray[np.float64] | float = 0.0
+    denominators: NDArray[np.float64] | float = 0.0
+    settled: bool = True
+
+    def truth(self) -> list[float | None]:
+        """Return the true quantities over the delivered devices."""
+        pairs = zip(np.atleast_1d(self.numerators), np.atleast_1d(self.denominators), strict=True)
+        return [float(n / d) if d > 0 else None for n, d in pairs]
+
+    def users(self) -> int:
+        """Return the number of tokens that the broker has."""
+        return sum(int((acked >= 0).sum()) for acked in self.acked)
+
+
+def read_journals(folder: Path) -> list[WindowJournal]:
+    """Read what the fleets noted, one entry per survey and window, oldest first."""
+    windows: dict[tuple[str, int], WindowJournal] = {}
+    for path in sorted(folder.rglob("*.npz")):
+        if path.name.endswith(".draft.npz"):
+            continue
+        with np.load(path) as entry:
+            place = str(entry["survey"]), int(entry["window_ms"])
+            window = windows.setdefault(place, WindowJournal(*place))
+            window.tokens.append(entry["tokens"])
+            window.acked.append(entry["acked"])
+            window.numerators = window.numerators + entry["numerators"]
+            window.denominators = window.denominators + entry["denominators"]
+            window.settled &= bool(entry["settled"])
+    return [windows[place] for place in sorted(windows)]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """How the store compares with what the broker acknowledged."""
+
+    lost: int
+    double: int
+
+
+def audit_window(store: Store, survey: Survey, journal: WindowJournal) -> Audit:
+    """Compare the stored log and tally of a window with the acknowledged reports."""
+    shape = Shape.of(survey)
+    keys = [Key(survey.id, journal.window_ms, shard) for shard in range(survey.shards)]
+    logs = [(key.shard, unpack(loaded.records, shape)) for key, loaded in store.load(keys, shape).items()]
+    stored = [_places(log.tokens, np.full(len(log.tokens), shard)) for shard, log in logs]
+    rungs = [log.rungs for _, log in logs]
+    tokens, acked = np.concatenate(journal.tokens), np.concatenate(journal.acked)
+    tokens, acked = tokens[acked >= 0], acked[acked >= 0]
+    acknowledged = _places(tokens[:, :13], shards_of(tokens, survey.shards))
+    places, index = np.unique(np.concatenate([acknowledged, *stored]), return_inverse=True)
+    wanted, found = np.full(len(places), -1), np.full(len(places), -1)
+    np.maximum.at(wanted, index[: len(acked)], acked)
+    np.maximum.at(found, index[len(acked) :], np.concatenate(rungs) if rungs else np.zeros(0, dtype=np.int64))
+    users = store.tally(survey.id, journal.window_ms, survey.shards, shape).total_users
+    return Audit(int((found < wanted).sum()), max(users - int((wanted >= 0).sum()), 0))
+
+
+def _places(tokens: NDArray[np.uint8], shards: NDArray[np.int64]) -> NDArray[np.bytes_]:
+    """Return what names a token in the store: its first 13 bytes and its shard, which stands for the other three.
+
+    A closing 1 keeps numpy from dropping zeros at the end of a byte string.
+    """
+    rows = np.ones((len(tokens), 16), dtype=np.uint8)
+    rows[:, :13] = tokens
+    rows[:, 13], rows[:, 14] = shards & 0xFF, shards >> 8
+    return rows.view("S16").ravel()
+
+
+def window_entry(record: EstimateRecord, truth: Sequence[float | None]) -> dict[str, Any]:
+    """Return one window as the demo's JSON shows it."""
+    estimates = []
+    for row, true in zip(record.values, truth, strict=True):
+        known = row.lower is not None and row.upper is not None and true is not None
+        estimates.append(
+            {
+                "value": row.value,
+                "estimate": row.estimate,
+                "variance": row.variance,
+                "lower": row.lower,
+                "upper": row.upper,
+                "truth": true,
+                "inside": bool(known and row.lower <= true <= row.upper),  # type: ignore[operator]  # known says so
+            }
+        )
+    return {
+        "start_ms": record.window_start_ms,
+        "users": record.users,
+        "rungs": list(record.users_per_rung),
+        "estimates": estimates,
+    }
+
+
+def survey_entry(store: Store, survey: Survey, journals: Sequence[WindowJournal]) -> tuple[dict[str, Any], Audit]:
+    """Return a survey as the demo's JSON shows it (settled windows only), and the audit of all its windows."""
+    windows, lost, double = [], 0, 0
+    for journal in journals:
+        audit = audit_window(store, survey, journal)
+        lost += audit.lost
+        double += audit.double
+        payload = store.estimate(survey.id, journal.window_ms)
+        if journal.settled and payload is not None:
+            record = decode_estimate(payload)
+            if record.users == journal.users():
+                windows.append(window_entry(record, journal.truth()))
+    return {"id": survey.id, "mechanism": survey.mechanism.name, "windows": windows}, Audit(lost, double)
+
+
+def report_counts(store: Store, surveys: Iterable[Survey], sent: int) -> dict[str, int]:
+    """Return what became of the reports, over all surveys."""
+    total = {"sent": sent, "applied": 0, "duplicate": 0, "stale": 0, "conflict": 0, "rejected": 0, "expired": 0}
+    for survey in surveys:
+        for name, count in store.counters(survey.id).items():
+            kind = "rejected" if name.startswith("rejected") else name
+            if kind in total:
+                total[kind] += count
+    return total

@@ -1,0 +1,199 @@
+"""Looking at dead letters, and sending again those that would be taken now.
+
+A letter is worth sending again when what was wrong with it has changed: its survey is known now, its version can be
+read now, its window has begun. Whether that is so is asked of the very code of the worker. Sending a letter twice
+does no harm: a report counts once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from producers.wire import frames as wire
+from producers.wire.transport import Message as Outgoing
+from streams.connections import librdkafka_options
+from streams.kafka.reader import ReadError, TopicReader
+from streams.settings import Settings
+from streams.worker.dead_letters import OFFSET_HEADER, REASON_HEADER
+from streams.worker.fold import PartitionBatch, Record, Surveys, check
+
+_SEND_SECONDS = 30.0
+_PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})\[(?P<partition>[0-9]{1,9})\]@(?P<offset>[0-9]{1,18})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One dead letter as it lies in its topic. `number` is its offset there and names it."""
+
+    number: int
+    received_ms: int
+    reason: str
+    place: str
+    """Where it came from: topic[partition]@offset; empty if the letter does not say."""
+    frame: bytes
+
+    @classmethod
+    def of(cls, message: Message) -> Letter:
+        """Read a letter; what others may have put into the topic gets an empty reason and place."""
+        headers = dict(cast(Sequence[tuple[str, bytes | None]], message.headers() or []))
+        return cls(
+            number=cast(int, message.offset()),
+            received_ms=message.timestamp()[1],
+            reason=_text(headers.get(REASON_HEADER)),
+            place=_text(headers.get(OFFSET_HEADER)),
+            frame=cast(Any, message.value()) or b"",
+        )
+
+    @property
+    def partition(self) -> int | None:
+        """The partition it came from."""
+        found = _PLACE.fullmatch(self.place)
+        return int(found["partition"]) if found else None
+
+
+def _text(raw: bytes | None) -> str:
+    """Return a header as printable text: a stranger may have written it."""
+    return "".join(letter if letter.isprintable() else "?" for letter in (raw or b"")[:300].decode("utf-8", "replace"))
+
+
+def read_letters(settings: Settings) -> Iterator[Letter]:
+    """Return all dead letters that the broker still holds, oldest first.
+
+    Raises:
+        ReadError: the topic cannot be read.
+    """
+    with TopicReader(settings, settings.dead_letters_topic) as reader:
+        for messages in reader.messages():
+            for message in messages:
+                yield Letter.of(message)
+
+
+@dataclass(frozen=True)
+class FrameView:
+    """What the header of a frame says, or what is wrong with it. Claims, all of them."""
+
+    fault: str
+    version: int | None = None
+    digest: str = ""
+    window_ms: int | None = None
+    shard: int | None = None
+    reports: int | None = None
+
+
+def look(frame: bytes) -> list[FrameView]:
+    """Read the headers of a letter's frames without believing them."""
+    views = []
+    for item in wire.headers(frame):
+        if isinstance(item, wire.FrameError):
+            version = frame[3] if len(frame) > 3 and frame[:3] == wire.MAGIC else None
+            views.append(FrameView(str(item), version))
+        else:
+            views.append(
+                FrameView("", frame[item.start + 3], item.digest.hex(), item.window_ms, item.shard, item.count)
+            )
+    return views
+
+
+def judge(letter: Letter, surveys: Surveys, partitions: int, now_ms: int) -> tuple[list[Outgoing], list[str]]:
+    """Return the messages that a worker would take now, and why the rest of the letter stays dead.
+
+    Every frame goes to the partition that its shard belongs to, wherever it was found. Now is when the broker would
+    stamp it, so a report whose survey no longer takes answers stays dead as `expired`.
+    """
+    alive: list[Outgoing] = []
+    dead: list[str] = []
+    for item in wire.headers(letter.frame):
+        if isinstance(item, wire.FrameError):
+            dead.append(item.reason)
+            continue
+        frame = letter.frame[item.start : item.start + item.length]
+        partition = item.shard % partitions
+        record = Record(letter.number, now_ms, frame)
+        checked = check([PartitionBatch("", partition, [record], letter.number + 1)], surveys, partitions, now_ms)
+        if checked.reports:
+            alive.append(Outgoing(partition, frame))
+        else:
+            dead += [refused.reason for refused in checked.dead_letters] or ["expired"]
+    return alive, dead
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a replay did, in frames: sent again, left out as copies of others, still dead by reason."""
+
+    sent: int
+    copies: int
+    still_dead: Mapping[str, int]
+
+
+def replay(
+    letters: Iterable[Letter],
+    surveys: Surveys,
+    send: Callable[[Sequence[Outgoing]], None],
+    *,
+    partitions: int,
+    now_ms: int,
+) -> Replayed:
+    """Send again what would be taken now; a letter that stands twice (a worker died behind it) is sent once."""
+    sent, copies, still_dead = 0, 0, Counter[str]()
+    known: set[bytes] = set()
+    for letter in letters:
+        alive, dead = judge(letter, surveys, partitions, now_ms)
+        still_dead.update(dead)
+        fresh = [message for message in alive if message.value not in known]
+        known.update(message.value for message in fresh)
+        send(fresh)
+        sent, copies = sent + len(fresh), copies + len(alive) - len(fresh)
+    return Replayed(sent, copies, dict(still_dead))
+
+
+class ReportsProducer:
+    """Sends frames to the topic of reports as devices do: a partition, no key, no header but the schema."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._topic = settings.reports_topic
+        self._producer = Producer(
+            librdkafka_options(settings)
+            | {"acks": "all", "message.max.bytes": 8 << 20, "message.timeout.ms": int(_SEND_SECONDS * 1_000)}
+        )
+        self._errors: list[KafkaError] = []
+
+    def __call__(self, messages: Sequence[Outgoing]) -> None:
+        """Hand messages over; `finish` says whether they arrived."""
+        for message in messages:
+            while True:
+                try:
+                    self._producer.produce(
+                        self._topic,
+                        value=message.value,
+                        partition=message.partition,
+                        headers=[wire.SCHEMA_HEADER],
+                        on_delivery=self._delivered,
+                    )
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+                except KafkaException as error:
+                    raise ReadError(f"{self._topic} refused a message: {error.args[0].str()}") from error
+
+    def finish(self) -> None:
+        """Wait for the broker.
+
+        Raises:
+            ReadError: it does not have everything; sending all of it again is harmless.
+        """
+        left = self._producer.flush(_SEND_SECONDS)
+        if left or self._errors:
+            why = self._errors[0].str() if self._errors else "no acknowledgement in time"
+            failed = left + len(self._errors)
+            raise ReadError(f"{failed} frames did not reach {self._topic} ({why}); replay again, copies are harmless")
+
+    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            self._errors.append(error)

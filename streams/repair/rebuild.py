@@ -1,0 +1,231 @@
+"""Counting a survey again from Kafka alone: the answer to a store that was lost, damaged, or is not believed.
+
+The order of looking makes it safe beside working workers:
+
+1. see the state of each log in the store;
+2. read Kafka to its end. Whatever the store held at step 1 came from there, so the new count lacks nothing of it;
+3. put the new log in the place of the old one, if that is still in the state of step 1; otherwise begin again.
+
+A window whose first reports Kafka no longer holds is never shortened: there the new count is added to the stored one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.tally import Tally
+from producers.clock import Clock, system_clock
+from producers.survey.survey import Survey
+from streams.kafka.reader import Bus
+from streams.store.contract import Key, Shape, Store, StoreCorruptError
+from streams.worker.fold import check
+from streams.worker.table import AnyTable, Table
+
+ROUNDS: Final = 20
+"""How often logs that workers change meanwhile are looked at again. Fewer: a busy survey is given up too early."""
+
+Status = Literal["equal", "differs", "unreadable", "replaced", "moving"]
+
+
+@dataclass(frozen=True)
+class WindowCount:
+    """One window as it should be and as the store had it.
+
+    missing: reports that Kafka holds and the store does not (or holds an older rung of); extra: the other way round.
+    complete: Kafka still holds the window from its first report on. Status `unreadable`: a log in the store cannot have
+    been written by this version. `moving`: workers kept changing it, so it was not replaced; try again later.
+    """
+
+    window_ms: int
+    status: Status
+    right: Tally
+    store: Tally
+    missing: int
+    extra: int
+    complete: bool
+
+
+class _Only:
+    """Knows one survey, so that frames of others are passed over."""
+
+    def __init__(self, survey: Survey) -> None:
+        self._survey = survey
+
+    def get(self, digest: bytes, now_ms: int) -> Survey | None:  # noqa: ARG002  # as the protocol has it
+        return self._survey if digest == self._survey.digest else None
+
+
+class Recount:
+    """The tables of a survey as Kafka alone tells them; grows with every `catch_up`."""
+
+    def __init__(
+        self, bus: Bus, survey: Survey, *, partitions: int, window_ms: int | None = None, clock: Clock = system_clock
+    ) -> None:
+        self._bus, self._survey, self._partitions, self._clock = bus, survey, partitions, clock
+        self._window_ms = window_ms
+        self.tables: dict[Key, AnyTable] = {}
+        self.ends: dict[int, int] = {}
+        """By partition: the offset behind the last record that was read."""
+
+    def catch_up(self) -> None:
+        """Read to the end that the topic has at this moment."""
+        shape = Shape.of(self._survey)
+        for batches in self._bus.read():
+            self.ends |= {batch.partition: batch.next_offset for batch in batches}
+            checked = check(batches, _Only(self._survey), self._partitions, self._clock())
+            for key, reports in checked.reports.items():
+                if self._window_ms in (None, key.window_ms):
+                    self.tables.setdefault(key, Table(shape)).fold(reports)
+
+    def table(self, key: Key) -> AnyTable:
+        """Return the table of one log, empty if Kafka has nothing for it."""
+        return self.tables.get(key) or Table(Shape.of(self._survey))
+
+    def complete(self, key: Key) -> bool:
+        """Tell whether Kafka still holds everything that can have been sent for a log."""
+        held = self._bus.held()[key.shard % self._partitions]
+        # Nothing comes before its window starts, but for the clocks of devices that run ahead.
+        first_possible_ms = key.window_ms - self._survey.skew_ms
+        return held.first_offset == 0 or (held.first_ms is not None and held.first_ms < first_possible_ms)
+
+
+class Rebuilder:
+    """Compares the store with Kafka, and replaces what differs.
+
+    Args:
+        store: what is compared and repaired.
+        bus: the topic of reports.
+        survey: the survey whose windows are counted.
+        partitions: number of partitions of the topic.
+        window_ms: only the window that starts there.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        bus: Bus,
+        survey: Survey,
+        *,
+        partitions: int,
+        window_ms: int | None = None,
+        clock: Clock = system_clock,
+    ) -> None:
+        self._store, self._survey, self._clock = store, survey, clock
+        self._shape, self._window_ms, self._partitions = Shape.of(survey), window_ms, partitions
+        self.recount = Recount(bus, survey, partitions=partitions, window_ms=window_ms, clock=clock)
+
+    def run(self, *, replace: bool) -> list[WindowCount]:
+        """Count everything again and compare; with `replace` put right what differs. Oldest window first."""
+        self.recount.catch_up()
+        # With the windows that only the store knows: nothing in Kafka may be the very thing that differs.
+        known = {window_ms for window_ms in self._store.window_starts(self._survey.id) if self._wanted(window_ms)}
+        windows = sorted(known | {key.window_ms for key in self.recount.tables})
+        return [self._window(window_ms, replace) for window_ms in windows]
+
+    def lag(self, topic: str) -> int:
+        """Return how many records lie between what the store has for sure and what was read here, over partitions."""
+        behind = 0
+        for partition, end in self.recount.ends.items():
+            shards = range(partition, self._survey.shards, self._partitions)
+            stored = self._store.offsets(topic, partition, shards)
+            behind += max([0, *(end - offset for offset in stored.values())])
+        return behind
+
+    def _wanted(self, window_ms: int) -> bool:
+        return self._window_ms in (None, window_ms) and self._shape.expires_ms(window_ms) > self._clock()
+
+    def _window(self, window_ms: int, replace: bool) -> WindowCount:
+        keys = [Key(self._survey.id, window_ms, shard) for shard in range(self._survey.shards)]
+        changed = False
+        looked: dict[Key, _Compared] = {}
+        left: Sequence[Key] = keys
+        for _ in range(ROUNDS):
+            seen = self._store.seen(left)
+            stored = {key: self._stored(key) for key in left}
+            self.recount.catch_up()
+            looked |= {key: self._compare(key, stored[key]) for key in left}
+            if not replace:
+                # What came in between is not known to be missing: only a log that stood still can be judged.
+                now = self._store.seen(left)
+                left = [key for key in left if looked[key].differs and now[key] != seen[key]]
+            else:
+                wrong = [key for key in left if looked[key].differs]
+                done = {key for key in wrong if self._store.replace(key, seen[key], looked[key].right)}
+                changed = changed or bool(done)
+                left = [key for key in wrong if key not in done]
+            if not left:
+                break
+        if changed:
+            self._store.mark_dirty([(self._survey.id, window_ms)])
+        return self._summary(window_ms, looked.values(), changed=changed, moving=bool(left))
+
+    def _stored(self, key: Key) -> AnyTable | None:
+        try:
+            return self._store.load([key], self._shape)[key].table
+        except StoreCorruptError:
+            return None
+
+    def _compare(self, key: Key, stored: AnyTable | None) -> _Compared:
+        complete = self.recount.complete(key)
+        right = self.recount.table(key)
+        if stored is not None and not complete:
+            right = _merged(self._shape, stored, right)
+        ours, theirs = _records(right), _records(stored or Table(self._shape))
+        return _Compared(
+            right=right,
+            stored=stored,
+            missing=len(np.setdiff1d(ours, theirs)),
+            extra=len(np.setdiff1d(theirs, ours)),
+            complete=complete,
+        )
+
+    def _summary(self, window_ms: int, looked: Iterable[_Compared], *, changed: bool, moving: bool) -> WindowCount:
+        empty = Tally.empty(self._shape.rungs, self._shape.groups, self._shape.size)
+        found = list(looked)
+        right = sum((one.right.tally() for one in found), empty)
+        store = sum((one.stored.tally() for one in found if one.stored is not None), empty)
+        missing, extra = sum(one.missing for one in found), sum(one.extra for one in found)
+        status: Status = "equal"
+        if moving:
+            status = "moving"
+        elif changed:
+            status = "replaced"
+        elif any(one.stored is None for one in found):
+            status = "unreadable"
+        elif any(one.differs for one in found):
+            status = "differs"
+        return WindowCount(window_ms, status, right, store, missing, extra, all(one.complete for one in found))
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """One log as it should be, and as it is in the store (None: it cannot be read)."""
+
+    right: AnyTable
+    stored: AnyTable | None
+    missing: int
+    extra: int
+    complete: bool
+
+    @property
+    def differs(self) -> bool:
+        """Whether the store must change."""
+        return self.stored is None or self.missing > 0 or self.extra > 0
+
+
+def _merged(shape: Shape, *tables: AnyTable) -> AnyTable:
+    """Return the greatest of each token."""
+    merged = Table(shape)
+    for table in tables:
+        merged.fold_log(table.live())
+    return merged
+
+
+def _records(table: AnyTable) -> NDArray[np.bytes_]:
+    """Return the held records, each as one item that can be sorted and compared."""
+    return np.frombuffer(table.live(), dtype=f"S{table.shape.record_bytes}")

@@ -1,0 +1,163 @@
+"""The bounds that alert rules read: right at all looks of a window's life together, except with the rule's alpha.
+
+Which construction serves a rule (docs/always-valid.md has both) follows from how the survey combines rungs:
+
+* `mle`, or a single rung: the likelihood e-process, a function of the tally alone; nothing is stored.
+* `stratified`: checkpoints, whose state is replaced by compare-and-set, so that no two workers spend one alpha.
+* `auto`, `pooled`: both, each with half of alpha. The e-process is shown while the rungs agree and the checkpoints once
+  they do not, so that the rule does not go blind when the estimate turns to stratified.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+import numpy as np
+
+from estimators.intervals.always_valid import YesNo, confidence_sequence
+from estimators.intervals.checkpoints import Checkpoint, advance, bounds_now, checkpoint_alpha
+from estimators.tally import Tally
+from producers.survey.alert_ranges import value_ranges
+from producers.survey.alerts import AlertRule
+from producers.survey.survey import Survey
+from streams.store.contract import Shape, Store
+from streams.windows.record import AlertBound
+
+logger = logging.getLogger(__name__)
+
+STATE = "checkpoints"
+
+
+class _Stored(msgspec.Struct, frozen=True, array_like=True):
+    """The checkpoint of one rule; a rule that was changed in the survey file is another rule and begins anew."""
+
+    rule: tuple[str, str, float, float]
+    number: int
+    users: int
+    information: float | None
+    """None: without bound, as answers without noise are."""
+    lower: float
+    upper: float
+
+
+def alert_bounds(survey: Survey, window_ms: int, tally: Tally, method: str, store: Store) -> list[AlertBound]:
+    """Return the bound of every rule: a lower one for `above`, an upper one for `below`; None where there is none.
+
+    Args:
+        survey: its rules are asked.
+        window_ms: start of the window.
+        tally: its counts.
+        method: how the estimate of this moment was made.
+        store: where checkpoints are kept.
+
+    Raises:
+        StoreUnavailableError: the store did not answer.
+    """
+    rules = survey.alerts
+    if not rules:
+        return []
+    ranges, questions = value_ranges(survey), survey.mechanism.yes_no(tally)
+    if ranges is None or questions is None:
+        return [_bound(rule, None) for rule in rules]
+    both = survey.method in ("auto", "pooled") and survey.mechanism.rungs > 1
+    part = 0.5 if both else 1.0
+    checked: list[float] = []
+    if both or survey.method == "stratified":
+        checked = _checkpoints(survey, window_ms, questions, ranges, part, store)
+    shares = checked if method == "stratified" and checked else _e_process(survey, questions, part)
+    bounds = []
+    for rule, share in zip(rules, shares, strict=True):
+        low, high = ranges[survey.mechanism.labels.index(rule.value)]
+        bounds.append(_bound(rule, low + (high - low) * share))
+    return bounds
+
+
+def _bound(rule: AlertRule, bound: float | None) -> AlertBound:
+    return AlertBound(rule.value, rule.side, rule.threshold, rule.alpha, bound)
+
+
+def _e_process(survey: Survey, questions: YesNo, part: float) -> list[float]:
+    found = np.empty(len(survey.alerts))
+    kinds = sorted({(rule.side, rule.alpha) for rule in survey.alerts})
+    for side, alpha in kinds:
+        chosen = [i for i, rule in enumerate(survey.alerts) if (rule.side, rule.alpha) == (side, alpha)]
+        places = np.array([survey.mechanism.labels.index(survey.alerts[i].value) for i in chosen])
+        found[chosen] = confidence_sequence(questions.values_at(places), alpha * part, side=side)
+    return [float(bound) for bound in found]
+
+
+def _checkpoints(
+    survey: Survey,
+    window_ms: int,
+    questions: YesNo,
+    ranges: Sequence[tuple[float, float]],
+    part: float,
+    store: Store,
+) -> list[float]:
+    """Take the checkpoints that are due, store them, and return the bound of every rule at this moment."""
+    raw = store.state(survey.id, STATE, window_ms)
+    states = _decode(raw, survey.alerts, part)
+    tallies = [questions.values_at(np.array([survey.mechanism.labels.index(r.value)])) for r in survey.alerts]
+    due = []
+    for rule, state, tally in zip(survey.alerts, states, tallies, strict=True):
+        low, high = ranges[survey.mechanism.labels.index(rule.value)]
+        # The clock wants a share inside (0, 1); a threshold elsewhere can never be passed and gets the middle.
+        threshold = (rule.threshold - low) / (high - low) if low < rule.threshold < high else 0.5
+        due.append(advance(state, tally, threshold=threshold, alpha_at=_spending(rule.alpha * part)))
+    if any(new is not old for new, old in zip(due, states, strict=True)):
+        new = _encode(due, survey.alerts, part)
+        if store.swap_state(survey.id, STATE, window_ms, raw, new, Shape.of(survey).expires_ms(window_ms)):
+            states = due
+        else:
+            logger.info("%s, window %d: another worker took the checkpoint", survey.id, window_ms)
+            states = _decode(store.state(survey.id, STATE, window_ms), survey.alerts, part)
+    shares = []
+    for rule, state, tally in zip(survey.alerts, states, tallies, strict=True):
+        users = int(tally.users[tally.truth[:, 0] != tally.lie[:, 0], 0].sum())
+        lower, upper = bounds_now(state, users)
+        shares.append(float(lower[0] if rule.side == "above" else upper[0]))
+    return shares
+
+
+def _spending(alpha: float) -> Callable[[int], float]:
+    return partial(checkpoint_alpha, alpha)
+
+
+def _name(rule: AlertRule, part: float) -> tuple[str, str, float, float]:
+    return rule.value, rule.side, rule.threshold, rule.alpha * part
+
+
+def _encode(states: Sequence[Checkpoint], rules: Sequence[AlertRule], part: float) -> bytes:
+    rows = [
+        _Stored(
+            _name(rule, part),
+            state.number,
+            state.users,
+            state.information if math.isfinite(state.information) else None,
+            state.lower[0],
+            state.upper[0],
+        )
+        for state, rule in zip(states, rules, strict=True)
+        if state.number
+    ]
+    return msgspec.json.encode(rows)
+
+
+def _decode(raw: bytes, rules: Sequence[AlertRule], part: float) -> list[Checkpoint]:
+    try:
+        rows = {row.rule: row for row in msgspec.json.decode(raw, type=list[_Stored])} if raw else {}
+    except msgspec.MsgspecError as error:
+        logger.warning("stored checkpoints cannot be read, so they begin anew: %s", error)
+        rows = {}
+    return [_checkpoint(rows.get(_name(rule, part))) for rule in rules]
+
+
+def _checkpoint(row: _Stored | None) -> Checkpoint:
+    if row is None:
+        return Checkpoint.beginning(1)
+    information = math.inf if row.information is None else row.information
+    return Checkpoint(row.number, row.users, information, (row.lower,), (row.upper,))

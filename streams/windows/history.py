@@ -1,0 +1,86 @@
+"""One window's life: how its estimate and band changed while rungs opened, as a bounded list of compact points.
+
+A point is stored with every estimate, in the same atomic step. Once a window has `LIFE_POINTS` of them, each new one
+costs the point whose neighbours are closest to each other in time, so that first and last stay, and the rest spreads
+evenly over the life that was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from streams.windows.record import EstimateRecord
+
+LIFE_POINTS: Final = 160
+"""Points kept per window. Fewer: a chart with corners; more: memory and bytes to send for every window."""
+
+LIFE_VALUES: Final = 24
+"""Values kept per point, the most frequent of that moment. More: a survey with many values costs more for its lives
+than for its counts."""
+
+
+class LifePoint(msgspec.Struct, frozen=True):
+    """Estimates at one moment; the lists run in parallel, `values` holds positions in the survey's list of values."""
+
+    time_ms: int
+    users_per_rung: list[int]
+    values: list[int]
+    estimate: list[float | None]
+    lower: list[float | None]
+    upper: list[float | None]
+
+
+def encode_point(record: EstimateRecord) -> bytes:
+    """Return the point of an estimate as it is stored: its time, a blank, JSON without names."""
+    rows = list(enumerate(record.values))
+    if len(rows) > LIFE_VALUES:
+        rows.sort(key=lambda item: -(item[1].estimate or 0.0))
+        rows = sorted(rows[:LIFE_VALUES], key=lambda item: item[0])
+    body = [
+        record.users_per_rung,
+        [position for position, _ in rows],
+        [_short(row.estimate) for _, row in rows],
+        [_short(row.lower) for _, row in rows],
+        [_short(row.upper) for _, row in rows],
+    ]
+    return b"%d %s" % (record.computed_ms, msgspec.json.encode(body))
+
+
+def decode_point(raw: bytes) -> LifePoint | None:
+    """Read what `encode_point` wrote; None if it is something else."""
+    time, _, body = raw.partition(b" ")
+    try:
+        return msgspec.convert([int(time), *msgspec.json.decode(body)], _Columns).point()
+    except (ValueError, TypeError, msgspec.MsgspecError):
+        return None
+
+
+class _Columns(msgspec.Struct, frozen=True, array_like=True):
+    time_ms: int
+    users_per_rung: list[int]
+    values: list[int]
+    estimate: list[float | None]
+    lower: list[float | None]
+    upper: list[float | None]
+
+    def point(self) -> LifePoint | None:
+        if not len(self.values) == len(self.estimate) == len(self.lower) == len(self.upper):
+            return None
+        return LifePoint(*msgspec.structs.astuple(self))
+
+
+def point_to_drop(times_ms: Sequence[int]) -> int:
+    """Return the position of the inner point whose neighbours are closest to each other, the first of several.
+
+    >>> point_to_drop([0, 10, 11, 20])
+    2
+    """
+    return min(range(1, len(times_ms) - 1), key=lambda i: times_ms[i + 1] - times_ms[i - 1])
+
+
+def _short(number: float | None) -> float | None:
+    # Six digits are more than a screen shows.
+    return None if number is None else float(f"{number:.6g}")

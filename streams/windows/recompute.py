@@ -1,0 +1,216 @@
+"""From counts to estimates, at every tick and without a leader.
+
+After a restart of the store every window is marked: it may have lost marks. Then, for every window with a mark, by
+whichever worker wins its lock:
+
+1. read the mark, then the tallies of all shards;
+2. estimate;
+3. store the estimate, if the lock is still ours;
+4. publish it and wait for the broker;
+5. remove the mark, if no new one was set since step 1;
+6. give the lock back.
+
+A crash anywhere leaves the mark, and the next tick of any worker does it again: every step may be repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from estimators.estimates import Estimates, Floats, Method, Population
+from estimators.tally import Tally
+from producers.clock import Clock, system_clock
+from producers.survey.survey import Survey
+from streams.kafka.publisher import Outgoing, PublishError
+from streams.logs import StateLog
+from streams.metrics import WorkerMetrics, worker_metrics
+from streams.store.contract import Dirty, Shape, Store, StoreUnavailableError
+from streams.windows.alert_bounds import alert_bounds
+from streams.windows.budget_spent import FirstWindows
+from streams.windows.history import encode_point
+from streams.windows.latency import Latencies
+from streams.windows.record import EstimateRecord, RecordError, decode_estimate, make_record
+
+logger = logging.getLogger(__name__)
+
+# Longer than any estimate takes: an estimate whose lock ran out is thrown away, and would be again at the next tick.
+# Shorter than anybody wants to wait for the windows of a worker that was killed.
+LOCK_MS = 15_000
+
+Publish = Callable[[Sequence[Outgoing]], None]
+"""Returns when the brokers have the messages; raises PublishError otherwise."""
+
+
+class SurveyList(Protocol):
+    """What knows the surveys; `producers.survey.folder.SurveyFolder` does."""
+
+    def surveys(self, now_ms: int) -> Sequence[Survey]:
+        """Return all known surveys."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Done:
+    mark: Dirty
+    secret: bytes
+    message: Outgoing
+
+
+def estimate(survey: Survey, tally: Tally) -> Estimates:
+    """Estimate as the survey says; `auto` pools the rungs, which turns to stratified by itself if they disagree."""
+    method = cast(Method, "pooled" if survey.method == "auto" else survey.method)
+    return survey.mechanism.estimate(
+        tally, method=method, population=cast(Population, survey.population), alpha=survey.alpha
+    )
+
+
+def always_valid(survey: Survey, tally: Tally, estimates: Estimates) -> tuple[Floats, Floats] | None:
+    """Return bounds that hold at every look, or None where they cannot be had.
+
+    They need rungs that do not depend on values; whoever asked for a stratified estimate, or got one because the rungs
+    disagree, cannot rely on that.
+    """
+    if estimates.method == "stratified":
+        return None
+    return survey.mechanism.always_valid(tally, alpha=survey.alpha)
+
+
+class Recomputer:
+    """Recomputes marked windows. Has a store connection of its own, since it runs in a thread of its own."""
+
+    def __init__(
+        self,
+        store: Store,
+        surveys: SurveyList,
+        publish: Publish,
+        topic: str,
+        *,
+        clock: Clock = system_clock,
+        metrics: WorkerMetrics | None = None,
+        latencies: Latencies | None = None,
+    ) -> None:
+        self._store, self._surveys, self._publish, self._topic = store, surveys, publish, topic
+        self._clock = clock
+        self._metrics = metrics or worker_metrics()
+        self._latencies = latencies or Latencies()
+        self._redis = StateLog(logger, "Redis (for estimates)", clock=clock)
+        self._failed: dict[tuple[str, int], str] = {}
+        self._first_windows = FirstWindows(store)
+
+    def run(self, stop: threading.Event, tick_seconds: float) -> None:
+        """Tick until `stop` is set."""
+        while not stop.wait(tick_seconds):
+            try:
+                self.tick(stop)
+                self._redis.up()
+                self._metrics.store_up.set(1)
+            except StoreUnavailableError as error:
+                self._redis.down(error)
+                self._metrics.store_up.set(0)
+            except PublishError as error:
+                logger.warning("estimates are stored but not published yet: %s", error)
+
+    def tick(self, stop: threading.Event | None = None) -> int:
+        """Recompute every marked window that no other worker has; return how many were done.
+
+        Raises:
+            StoreUnavailableError, PublishError: the marks that are left stand for what is left to do.
+        """
+        now_ms = self._clock()
+        surveys = {survey.id: survey for survey in self._surveys.surveys(now_ms)}
+        done: list[_Done] = []
+        marked = self._store.mark_after_restart()
+        if marked:
+            logger.info("Redis was started anew; %d windows are estimated again", marked)
+        try:
+            for mark in self._store.dirty():
+                if stop is not None and stop.is_set():
+                    break
+                survey = surveys.get(mark.survey_id)
+                if survey is None:
+                    continue  # another worker may know it, or its file comes later
+                if Shape.of(survey).expires_ms(mark.window_ms) <= now_ms:
+                    self._store.clear_dirty(mark)
+                    self._latencies.forget((mark.survey_id, mark.window_ms))
+                    continue
+                secret = self._store.lock(mark.survey_id, mark.window_ms, LOCK_MS)
+                if secret is not None:
+                    self._recompute(survey, mark, secret, done)
+            self._publish([work.message for work in done])
+            for work in done:
+                self._store.clear_dirty(work.mark)
+        finally:
+            self._unlock(done)
+        self._settle_others()
+        return len(done)
+
+    def _recompute(self, survey: Survey, mark: Dirty, secret: bytes, done: list[_Done]) -> None:
+        window = (mark.survey_id, mark.window_ms)
+        shape = Shape.of(survey)
+        with self._metrics.recompute_seconds.time():
+            read_ms = self._clock()
+            tally = self._store.tally(survey.id, mark.window_ms, survey.shards, shape)
+            try:
+                record = self._record(survey, mark.window_ms, tally, read_ms)
+            except StoreUnavailableError:
+                raise
+            except Exception as error:
+                # One window that cannot be estimated must not keep the others from being; the mark stays.
+                self._store.unlock(*window, secret)
+                self._metrics.recompute_failures.inc()
+                if self._failed.get(window) != str(error):
+                    self._failed[window] = str(error)
+                    logger.exception("no estimate for %s, window %d: %s", *window, error)
+                return
+            self._failed.pop(window, None)
+            payload = record.encode()
+            expires_ms = shape.expires_ms(mark.window_ms)
+            if not self._store.save_estimate(*window, secret, payload, expires_ms, point=encode_point(record)):
+                logger.info("%s, window %d: the lock ran out; another worker does it again", *window)
+                return
+        self._settle(window, read_ms, self._clock())
+        self._first_windows.note(survey, mark.window_ms, self._clock())
+        key = f"{survey.id}:{mark.window_ms}".encode()
+        done.append(_Done(mark, secret, Outgoing(self._topic, payload, key, (("schema", b"thaw.estimate.v1"),))))
+
+    def _record(self, survey: Survey, window_ms: int, tally: Tally, read_ms: int) -> EstimateRecord:
+        estimates = estimate(survey, tally)
+        bounds = always_valid(survey, tally, estimates)
+        return make_record(
+            survey,
+            window_ms,
+            tally,
+            estimates,
+            read_ms=read_ms,
+            computed_ms=self._clock(),
+            always_valid=bounds,
+            alerts=alert_bounds(survey, window_ms, tally, estimates.method, self._store),
+        )
+
+    def _unlock(self, done: Sequence[_Done]) -> None:
+        for work in done:
+            try:
+                self._store.unlock(work.mark.survey_id, work.mark.window_ms, work.secret)
+            except StoreUnavailableError:
+                return  # they run out by themselves
+
+    def _settle(self, window: tuple[str, int], read_ms: int, stored_ms: int) -> None:
+        for emission in self._latencies.settle(window, read_ms):
+            seconds = max(0, stored_ms - emission.sent_ms) / 1_000
+            self._metrics.latency.observe_many(seconds, emission.frames)
+
+    def _settle_others(self) -> None:
+        """Look at estimates of frames from here that another worker computed."""
+        for window in self._latencies.windows():
+            payload = self._store.estimate(*window)
+            if payload is not None:
+                try:
+                    record = decode_estimate(payload)
+                    self._settle(window, record.read_ms, record.computed_ms)
+                except RecordError as error:
+                    logger.warning("%s, window %d: %s", *window, error)
+                    self._latencies.forget(window)

@@ -1,0 +1,148 @@
+"""The estimate of one window as it is stored in Redis, published to Kafka and served by the exporter: JSON, versioned.
+
+New fields come last and have defaults; names and meanings never change. A number that cannot be estimated is null.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from estimators.estimates import Estimates, Floats
+from estimators.tally import Tally
+from producers.survey.survey import Survey
+
+VERSION = 1
+
+
+class ValueEstimate(msgspec.Struct, frozen=True, omit_defaults=False):
+    """The estimate of one value: share (or mean), its variance and bounds at level 1 - alpha.
+
+    lower and upper hold for this value alone, simultaneous_* for all values of the window at once, always_valid_* at
+    every look during the whole life of the window.
+    """
+
+    value: str
+    estimate: float | None
+    variance: float | None
+    lower: float | None
+    upper: float | None
+    simultaneous_lower: float | None = None
+    simultaneous_upper: float | None = None
+    always_valid_lower: float | None = None
+    always_valid_upper: float | None = None
+
+
+class AlertBound(msgspec.Struct, frozen=True):
+    """What an alert rule of the survey reads: a bound that holds at all looks at the window, except with `alpha`.
+
+    side `above`: a lower bound, and the rule fires when it exceeds the threshold; `below`: the mirror image.
+    """
+
+    value: str
+    side: str
+    threshold: float
+    alpha: float
+    bound: float | None
+
+    @property
+    def firing(self) -> bool:
+        """Tell whether the value is surely beyond the threshold."""
+        if self.bound is None:
+            return False
+        return self.bound > self.threshold if self.side == "above" else self.bound < self.threshold
+
+
+class EstimateRecord(msgspec.Struct, frozen=True):
+    """All that is known about one window of one survey. Times are milliseconds since the epoch, UTC."""
+
+    version: int
+    survey: str
+    window_start_ms: int
+    window_end_ms: int
+    read_ms: int
+    """The counts are at least as new as this."""
+    computed_ms: int
+    users: int
+    users_per_rung: list[int]
+    epsilons: list[float | None]
+    """What the answers up to each rung cost a person; null where nothing local can be promised."""
+    method: str
+    population: str
+    alpha: float
+    homogeneity_p: float | None
+    notes: list[str]
+    values: list[ValueEstimate]
+    alerts: list[AlertBound] = []
+
+    def encode(self) -> bytes:
+        """Return JSON."""
+        return msgspec.json.encode(self)
+
+
+class RecordError(ValueError):
+    """Stored bytes are not an estimate that this version can read."""
+
+
+def decode_estimate(payload: bytes) -> EstimateRecord:
+    """Read what `encode` wrote, here or in a later version that only added fields.
+
+    Raises:
+        RecordError: it is something else.
+    """
+    try:
+        record = msgspec.json.decode(payload, type=EstimateRecord)
+    except msgspec.MsgspecError as error:
+        raise RecordError(f"not an estimate: {error}") from error
+    if record.version != VERSION:
+        raise RecordError(f"this version reads estimates of version {VERSION}; got {record.version}; update it")
+    return record
+
+
+def make_record(
+    survey: Survey,
+    window_ms: int,
+    tally: Tally,
+    estimates: Estimates,
+    *,
+    read_ms: int,
+    computed_ms: int,
+    always_valid: tuple[Floats, Floats] | None = None,
+    alerts: Sequence[AlertBound] = (),
+) -> EstimateRecord:
+    """Put an estimate and where it came from into one record."""
+    columns = [
+        estimates.value,
+        estimates.variance,
+        estimates.lower,
+        estimates.upper,
+        estimates.simultaneous_lower,
+        estimates.simultaneous_upper,
+        *(always_valid if always_valid is not None else (None, None)),
+    ]
+    lists = [[None] * len(estimates.labels) if column is None else _finite(column) for column in columns]
+    return EstimateRecord(
+        version=VERSION,
+        survey=survey.id,
+        window_start_ms=window_ms,
+        window_end_ms=survey.windows.end(window_ms),
+        read_ms=read_ms,
+        computed_ms=computed_ms,
+        users=estimates.users,
+        users_per_rung=[int(users) for users in tally.users.sum(axis=1)],
+        epsilons=[epsilon if math.isfinite(epsilon) else None for epsilon in survey.mechanism.epsilons],
+        method=estimates.method,
+        population=estimates.population,
+        alpha=estimates.alpha,
+        homogeneity_p=estimates.homogeneity_p,
+        notes=list(estimates.notes),
+        values=[ValueEstimate(label, *numbers) for label, *numbers in zip(estimates.labels, *lists, strict=True)],
+        alerts=list(alerts),
+    )
+
+
+def _finite(column: Floats) -> list[float | None]:
+    return [float(number) if np.isfinite(number) else None for number in column]

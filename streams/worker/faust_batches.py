@@ -1,0 +1,249 @@
+"""Faust with one event per partition and fetch.
+
+A stock Faust process handles a few thousand messages a second whatever their body costs, since each passes through
+several asyncio tasks. Here all records that one fetch brought from one partition travel as one event, a *chunk*; app,
+agents, acknowledgement, commits, rebalances stay Faust's own. Private methods of Faust are overridden, so the version
+is pinned and `tests/unit/streams/worker/test_faust_contract.py` fails when one of them changes (decision 0011).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import faust
+from aiokafka import ConsumerRecord
+from aiokafka.errors import KafkaError
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP
+
+from streams.worker.fold import Record
+
+logger = logging.getLogger(__name__)
+_STEPS = logging.getLogger("faust.chunks")
+"""For the lines in which Faust's services tell of their every step; kept quiet like those of Faust itself."""
+
+StartOffsets = Callable[[Mapping[TP, int | None]], Awaitable[Mapping[TP, int]]]
+"""Given Kafka's committed offsets (None: never committed), tells where to start reading."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """All records that one fetch brought from one partition, oldest first.
+
+    `start` is where the chunk before ended (or reading began), so chunks of a partition leave no hole between them;
+    `next_offset` is one behind the last record.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    next_offset: int
+    records: Sequence[Record]
+
+
+class _Results(OrderedDict[Any, Any]):
+    """What aiokafka's fetcher holds for each partition until it is asked for, with records in our own form.
+
+    aiokafka puts eleven fields of every record into a frozen dataclass, which takes longer than all else that is done
+    for a record in Python. Only what a fetcher of ours brings is changed.
+    """
+
+    def __setitem__(self, tp: Any, result: Any) -> None:
+        fetched = getattr(result, "_partition_records", None)
+        if fetched is not None:  # otherwise an error, to be raised when the partition is asked for
+            fetched._consumer_record = _record
+        super().__setitem__(tp, result)
+
+
+def _record(_tp: Any, record: Any) -> Record:
+    return Record(record.offset, record.timestamp, record.value)
+
+
+class ChunkThread(driver.AIOKafkaConsumerThread):
+    """Faust's thread of aiokafka's consumer, whose records are ours."""
+
+    async def _fetch_records(
+        self, consumer: Any, active_partitions: Any, timeout: float | None = None, max_records: int | None = None
+    ) -> Any:
+        fetcher = consumer._fetcher
+        if not isinstance(fetcher._records, _Results):
+            # The fetcher runs in this very thread and may have begun; what it has, it has got under the old rules.
+            held, fetcher._records = fetcher._records, _Results()
+            for tp, result in held.items():
+                fetcher._records[tp] = result
+        return await super()._fetch_records(consumer, active_partitions, timeout=timeout, max_records=max_records)
+
+
+class ChunkConsumer(driver.Consumer):
+    """Hands over whole chunks and starts reading where the store says."""
+
+    app: ChunkApp
+    logger = _STEPS
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._hole_seen: dict[TP, int] = {}
+
+    def _new_consumer_thread(self) -> ChunkThread:
+        return ChunkThread(self, loop=self.loop, beacon=self.beacon)
+
+    # With Faust's own buffer rules a full buffer makes the fetcher sleep for a second. A full queue stops the hand-over
+    # below all the same, because putting into it blocks.
+    def on_buffer_full(self, tp: TP) -> None:
+        """Leave the partition active."""
+
+    def on_buffer_drop(self, tp: TP) -> None:
+        """Leave the partition active."""
+
+    async def seek_to_committed(self) -> Mapping[TP, int]:
+        """Seek every assigned partition to where the store wants to start, and return that."""
+        thread = self._thread
+        consumer = thread._ensure_consumer()
+        committed = await thread.call_thread(_committed, consumer)
+        starts = await self.app.start_offsets(committed)
+        await thread.call_thread(_seek, consumer, starts)
+        return dict(starts)
+
+    def _new_offset(self, tp: TP) -> int | None:
+        # One agent acknowledges the chunks of a partition in order, so everything below the highest is done.
+        acked = self._acked[tp]
+        if not acked:
+            return None
+        highest = max(acked)
+        acked.clear()
+        self._acked_index[tp].clear()
+        return int(highest) + 1
+
+    async def _drain_messages(self, fetcher: Any) -> None:
+        try:
+            while not (self._stopped.is_set() or fetcher._stopped.is_set()):
+                await asyncio.sleep(0)
+                generation = self.app.consumer_generation_id
+                fetched, active = await self._wait_next_records(timeout=1.0)
+                if self.should_stop or not fetched:
+                    continue
+                for tp, records in fetched.items():
+                    stale = generation != self.app.consumer_generation_id or not self.flow_active
+                    if stale or (active is not None and tp not in active):
+                        await self._rewind(tp)
+                    else:
+                        await self._hand_over(tp, records)
+        except self.consumer_stopped_errors:
+            if not self.transport.app.should_stop:
+                raise
+        except asyncio.CancelledError:
+            if not self.transport.app.should_stop:
+                raise
+
+    async def _hand_over(self, tp: TP, records: Sequence[Record]) -> None:
+        expected = self._read_offset[tp]
+        if expected is None:
+            expected = records[0].offset
+        if records[0].offset < expected:
+            records = [record for record in records if record.offset >= expected]
+            if not records:
+                return
+        if records[0].offset > expected and not await self._hole_is_real(tp, expected, records[0].offset):
+            return
+        last = records[-1]
+        next_offset = last.offset + 1
+        chunk: Any = Chunk(tp.topic, tp.partition, expected, next_offset, records)
+        # Faust acknowledges and commits by the offset of the last record.
+        message = self._to_message(
+            tp,
+            ConsumerRecord(tp.topic, tp.partition, last.offset, last.timestamp_ms, 1, None, chunk, None, -1, -1, ()),
+        )
+        await self.wait_first(self.callback(message), self.suspend_flow.wait())
+        # If the flow was suspended the chunk may or may not be in the queue. Reading it again is harmless.
+        if not self.suspend_flow.is_set():
+            self._read_offset[tp] = next_offset
+
+    async def _hole_is_real(self, tp: TP, expected: int, found: int) -> bool:
+        """Tell whether offsets are missing in the log itself: deleted by retention, or never given to a record.
+
+        Read again once before believing it, since the other explanation is that fetched records were dropped here.
+        """
+        if self._hole_seen.get(tp) != expected:
+            self._hole_seen[tp] = expected
+            await self._rewind(tp)
+            return False
+        del self._hole_seen[tp]
+        logger.warning(
+            "%s[%d]@%d: the broker has nothing before %d; what retention deleted unread was never counted",
+            tp.topic,
+            tp.partition,
+            expected,
+            found,
+        )
+        return True
+
+    async def _rewind(self, tp: TP) -> None:
+        """Fetch again from where the last chunk ended; a revoked partition has no such place and is left alone."""
+        offset = self._read_offset.get(tp)
+        if offset is not None:
+            await self._thread.call_thread(_seek, self._thread._ensure_consumer(), {tp: offset})
+
+
+async def _committed(consumer: Any) -> dict[TP, int | None]:
+    return {TP(*tp): await consumer.committed(tp) for tp in consumer.assignment()}
+
+
+async def _seek(consumer: Any, offsets: Mapping[TP, int]) -> None:
+    # A rebalance may have come in between; its own recovery will seek.
+    assigned = consumer.assignment()
+    for tp, offset in offsets.items():
+        found = driver.ensure_aiokafka_TP(tp)
+        if found in assigned:
+            consumer.seek(found, offset)
+
+
+class ChunkTransport(driver.Transport):
+    """Faust's aiokafka transport with our consumer."""
+
+    Consumer: ClassVar[type] = ChunkConsumer
+
+
+class ChunkTopic(faust.Topic):
+    """A topic whose values are chunks already."""
+
+    def _compile_decode(self) -> None:
+        async def decode(message: Any, *, propagate: bool = False) -> Any:  # noqa: ARG001  # Faust's signature
+            return self._create_event(None, message.value, None, message=message)
+
+        self.decode = decode  # type: ignore[method-assign]  # as Faust does it
+
+
+class ChunkApp(faust.App):
+    """A Faust app that reads chunks, keeps nothing on disk and starts reading where `start_offsets` says."""
+
+    logger = _STEPS
+    start_offsets: StartOffsets
+
+    def __init__(self, name: str, *, start_offsets: StartOffsets, **options: Any) -> None:
+        self.start_offsets = start_offsets
+        super().__init__(name, Topic=ChunkTopic, **options)
+
+    def _new_transport(self) -> Any:
+        return ChunkTransport(self.conf.broker_consumer, self)
+
+    def _create_directories(self) -> None:
+        """Create none: there are no tables."""
+
+    def lags(self, partitions: Iterable[TP]) -> dict[TP, int]:
+        """Return how many records of each partition were not handed over yet; without those whose end is unknown."""
+        consumer: Any = self.consumer
+        found = {}
+        for tp in partitions:
+            try:
+                end = consumer.highwater(driver.ensure_aiokafka_TP(tp))
+            except (AssertionError, KafkaError):
+                continue  # aiokafka's way to say that a rebalance in its thread has just taken the partition away
+            read = consumer._read_offset.get(tp)
+            if end is not None and read is not None:
+                found[tp] = max(0, end - read)
+        return found

@@ -1,0 +1,372 @@
+"""From messages to changes, without I/O: check every frame, group reports by log, fold them into tables.
+
+A frame is taken or refused as a whole: one report that cannot be right makes its frame a dead letter, since whoever
+packed it is broken and nothing else it says can be trusted more. Other frames of the message are not touched by that.
+Where a frame cannot be delimited (`magic`, `length` of the header), the dead letter holds the rest of the message.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from producers.survey.survey import Survey
+from producers.wire.frames import HEADER_BYTES
+from streams.store.contract import GRACE_MS, UNKNOWN_SURVEY, Change, Key, Loaded, Shape
+from streams.worker import kernels
+from streams.worker.kernels import Ints, Words
+from streams.worker.table import AnyTable, Table, patches, tally_bytes
+
+REASONS: Final = (
+    *kernels.FAULTS,
+    "survey",
+    "shard",
+    "partition",
+    "window",
+    "future",
+    "rung",
+    "token",
+    "group",
+    "answer",
+)
+"""Why a frame is a dead letter; `docs/store.md` explains each. The first is empty: a good frame."""
+
+_CODE: Final = {reason: code for code, reason in enumerate(REASONS)}
+_EXPIRED: Final = len(REASONS)
+_PACK_CODES: Final = np.array([_CODE[reason] for reason in kernels.PACK_FAULTS])
+_SMALLEST_REPORT_BYTES: Final = 18
+_REWRITE_RECORDS: Final = 256
+
+
+class Record(NamedTuple):
+    """One Kafka record: its offset, the broker's timestamp (LogAppendTime), its bytes."""
+
+    offset: int
+    timestamp_ms: int
+    value: bytes | None
+
+
+@dataclass(frozen=True)
+class PartitionBatch:
+    """Records of one partition in order of their offsets, and the offset behind the last of them."""
+
+    topic: str
+    partition: int
+    records: Sequence[Record]
+    next_offset: int
+
+
+class DeadLetter(NamedTuple):
+    """What could not be right: where it was, the reason (one of REASONS), and the original bytes."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    frame: bytes
+
+
+class Surveys(Protocol):
+    """Where surveys are looked up."""
+
+    def get(self, digest: bytes, now_ms: int) -> Survey | None:
+        """Return the survey with this digest, or None; may look for new files first."""
+        ...
+
+
+@dataclass
+class Checked:
+    """What is in a batch of messages: good reports by log (packed, one a row, in order), and everything else."""
+
+    reports: dict[Key, Words] = field(default_factory=dict)
+    shapes: dict[str, Shape] = field(default_factory=dict)
+    """By survey id."""
+    sent_ms: dict[tuple[str, int], int] = field(default_factory=dict)
+    """By survey id and window: when the youngest good frame was sent, as it claims."""
+    frames_sent_ms: dict[tuple[str, int], Ints] = field(default_factory=dict)
+    """By survey id and window: when each good frame was sent, as it claims."""
+    dead_letters: list[DeadLetter] = field(default_factory=list)
+    counters: dict[tuple[str, int | None], Counter[str]] = field(default_factory=dict)
+    """rejected:REASON and expired, in reports; by survey id, and window where the frame's window can be believed."""
+
+    def count(self, survey_id: str, window_ms: int | None, name: str, reports: int) -> None:
+        """Add to a counter."""
+        self.counters.setdefault((survey_id, window_ms), Counter())[name] += reports
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """All messages of a batch in one buffer, each starting at a multiple of 8, and what is known of each."""
+
+    values: Sequence[bytes]
+    words: Words
+    starts: Ints
+    lengths: Ints
+    timestamps_ms: Ints
+    partitions: Ints
+
+    @classmethod
+    def of(cls, batches: Sequence[PartitionBatch]) -> _Joined:
+        """Join the messages of batches with at least one record each."""
+        values: list[bytes] = []
+        timestamps_ms: list[int] = []
+        for batch in batches:
+            timestamps_ms += [record.timestamp_ms for record in batch.records]
+            values += [record.value or b"" for record in batch.records]
+        lengths = np.fromiter(map(len, values), dtype=np.int64, count=len(values))
+        padding = -lengths % 8
+        room = lengths + padding
+        padded = [value + bytes(-len(value) % 8) for value in values] if padding.any() else values
+        return cls(
+            values=values,
+            words=np.frombuffer(b"".join(padded), dtype=np.uint64),
+            starts=np.cumsum(room) - room,
+            lengths=lengths,
+            timestamps_ms=np.array(timestamps_ms),
+            partitions=np.repeat([batch.partition for batch in batches], [len(batch.records) for batch in batches]),
+        )
+
+
+def check(batches: Sequence[PartitionBatch], surveys: Surveys, partitions: int, now_ms: int) -> Checked:
+    """Sort out what came: good reports by (survey, window, shard), dead letters, and counts of what does not count.
+
+    Args:
+        batches: messages of any partitions of one topic.
+        surveys: where digests are looked up; asked once per digest.
+        partitions: number of partitions of the topic; shard s belongs to partition s mod `partitions`.
+        now_ms: the time now. A report is judged by its record's timestamp; only if its window's keys are gone by now
+            does it count as expired in spite of having come in time.
+    """
+    checked = Checked()
+    batches = [batch for batch in batches if batch.records]
+    if not batches:
+        return checked
+    joined = _Joined.of(batches)
+    room = int(joined.lengths.sum()) // HEADER_BYTES + len(joined.values)
+    frames = np.zeros((room, kernels.FRAME_FIELDS), dtype=np.int64)
+    digests = np.zeros(room, dtype=np.uint64)
+    rows = kernels.scan_frames(joined.words, joined.starts, joined.lengths, frames, digests)
+    frames, digests = frames[:rows], digests[:rows]
+    codes = frames[:, kernels.FAULT].copy()
+    ids = np.full(rows, UNKNOWN_SURVEY, dtype=object)
+
+    for digest in np.unique(digests[codes == kernels.GOOD]):
+        chosen = np.flatnonzero((digests == digest) & (codes == kernels.GOOD))
+        survey = surveys.get(int(digest).to_bytes(8, "little"), now_ms)
+        if survey is None:
+            codes[chosen] = _CODE["survey"]
+            continue
+        ids[chosen] = survey.id
+        checked.shapes[survey.id] = Shape.of(survey)
+        message = frames[chosen, kernels.MESSAGE]
+        codes[chosen] = _judge(
+            survey, frames[chosen], joined.timestamps_ms[message], joined.partitions[message], partitions, now_ms
+        )
+        chosen = chosen[codes[chosen] == kernels.GOOD]
+        if len(chosen):
+            _take(checked, survey, joined.words, frames, chosen, codes)
+
+    for row in np.flatnonzero(codes):
+        _refuse(checked, batches, joined, frames[row], int(codes[row]), ids[row])
+    return checked
+
+
+def _judge(survey: Survey, frames: Ints, timestamps: Ints, partition: Ints, partitions: int, now_ms: int) -> Ints:
+    """Return the code of each frame of one survey, from its header alone.
+
+    Nothing is added to a frame's window, which may be any 64-bit number: sums could wrap around.
+    """
+    window, shard = frames[:, kernels.WINDOW_MS], frames[:, kernels.SHARD]
+    lengths, which = np.unique(frames[:, kernels.COUNT], return_inverse=True)
+    expected_bytes = np.array([survey.layout.frame_bytes(count) for count in lengths.tolist()])[which]
+    in_time_ms = survey.windows.size_ms + survey.retention_ms
+    return np.asarray(
+        np.select(
+            [
+                frames[:, kernels.LENGTH] != expected_bytes,
+                shard >= survey.shards,
+                shard % partitions != partition,
+                window % survey.windows.step_ms != 0,
+                window > timestamps + survey.skew_ms,
+                (window <= timestamps - in_time_ms) | (window <= now_ms - in_time_ms - GRACE_MS),
+            ],
+            [_CODE["length"], _CODE["shard"], _CODE["partition"], _CODE["window"], _CODE["future"], _EXPIRED],
+            default=kernels.GOOD,
+        ),
+        dtype=np.int64,
+    )
+
+
+def _take(checked: Checked, survey: Survey, words: Words, frames: Ints, chosen: Ints, codes: Ints) -> None:
+    """Pack the reports of these frames, refuse frames with impossible ones, group the rest by log."""
+    order = np.lexsort((frames[chosen, kernels.SHARD], frames[chosen, kernels.WINDOW_MS]))
+    chosen = chosen[order]
+    shape = checked.shapes[survey.id]
+    counts = frames[chosen, kernels.COUNT]
+    packed: Words = np.empty((int(counts.sum()), shape.record_bytes // 8), dtype=np.uint64)
+    faults = np.zeros(len(chosen), dtype=np.int64)
+    kernels.pack_frames(
+        words,
+        frames[chosen, kernels.START],
+        counts,
+        frames[chosen, kernels.SHARD],
+        shape.width,
+        shape.rungs,
+        shape.groups,
+        shape.shards,
+        packed,
+        faults,
+    )
+    faults = _PACK_CODES[faults]
+    valid = survey.mechanism.valid(_answers(packed, shape))
+    if not valid.all():
+        strangers = np.searchsorted(np.cumsum(counts), np.flatnonzero(~valid), side="right")
+        faults[strangers] = np.where(faults[strangers] == kernels.GOOD, _CODE["answer"], faults[strangers])
+    if faults.any():
+        codes[chosen] = faults
+        good = faults == kernels.GOOD
+        packed, chosen, counts = packed[np.repeat(good, counts)], chosen[good], counts[good]
+        if not len(chosen):
+            return
+    _group(checked, survey.id, frames[chosen], counts, packed)
+
+
+def _group(checked: Checked, survey_id: str, frames: Ints, counts: Ints, packed: Words) -> None:
+    """Cut the packed reports of frames that are sorted by (window, shard) where the log changes."""
+    window, shard = frames[:, kernels.WINDOW_MS], frames[:, kernels.SHARD]
+    firsts = np.flatnonzero(np.concatenate(([True], (np.diff(window) != 0) | (np.diff(shard) != 0))))
+    sent = np.maximum.reduceat(frames[:, kernels.SENT_MS], firsts)
+    ends = np.append(np.cumsum(counts)[firsts[1:] - 1], len(packed))
+    begin = 0
+    for window_ms, number, sent_ms, end in zip(
+        window[firsts].tolist(), shard[firsts].tolist(), sent.tolist(), ends.tolist(), strict=True
+    ):
+        checked.reports[Key(survey_id, window_ms, number)] = packed[begin:end]
+        youngest = checked.sent_ms.get((survey_id, window_ms))
+        checked.sent_ms[survey_id, window_ms] = sent_ms if youngest is None else max(youngest, sent_ms)
+        begin = end
+    cuts = np.flatnonzero(np.diff(window)) + 1
+    for window_ms, moments in zip(
+        window[np.append(0, cuts)].tolist(), np.split(frames[:, kernels.SENT_MS], cuts), strict=True
+    ):
+        checked.frames_sent_ms[survey_id, window_ms] = moments
+
+
+def _answers(packed: Words, shape: Shape) -> NDArray[Any]:
+    """Return the answers as `Mechanism.valid` takes them: (n,) symbols or (n, width) bytes."""
+    rows = packed.view(np.uint8).reshape(len(packed), shape.record_bytes)
+    raw = np.ascontiguousarray(rows[:, 14 : 14 + shape.width])
+    return raw if shape.kind == "bits" else raw.view(f"<u{shape.width}").ravel()
+
+
+def _refuse(
+    checked: Checked,
+    batches: Sequence[PartitionBatch],
+    joined: _Joined,
+    frame: Ints,
+    code: int,
+    survey_id: str,
+) -> None:
+    length, window_ms = int(frame[kernels.LENGTH]), int(frame[kernels.WINDOW_MS])
+    # The header's count is only a claim where the length was not checked against a survey.
+    claimed = min(int(frame[kernels.COUNT]), (length - HEADER_BYTES) // _SMALLEST_REPORT_BYTES)
+    reports = max(1, claimed)
+    if code == _EXPIRED:
+        checked.count(survey_id, window_ms, "expired", reports)
+        return
+    reason = REASONS[code]
+    believed = window_ms if code >= _CODE["rung"] else None
+    checked.count(survey_id, believed, f"rejected:{reason}", reports)
+    message = int(frame[kernels.MESSAGE])
+    start = int(frame[kernels.START] - joined.starts[message])
+    original = joined.values[message][start : start + length]
+    for batch in batches:
+        if message < len(batch.records):
+            offset = batch.records[message].offset
+            checked.dead_letters.append(DeadLetter(batch.topic, batch.partition, offset, reason, original))
+            return
+        message -= len(batch.records)
+
+
+@dataclass
+class Cached:
+    """A worker's copy of one log: its table, the stamp it stands on, how long the log is. May be dropped any time."""
+
+    table: AnyTable
+    stamp: bytes
+    log_records: int
+    chunks: int
+
+    @classmethod
+    def of(cls, loaded: Loaded) -> Cached:
+        """Start from what the store returned."""
+        return cls(loaded.table, loaded.stamp, len(loaded.records) // loaded.table.shape.record_bytes, loaded.chunks)
+
+    def applied(self, change: Change, stamp: bytes) -> None:
+        """Note that the store has made this change and what its stamp is now."""
+        self.stamp, self.log_records = stamp, change.log_records
+        if change.records:
+            self.chunks = 1 if change.rewrite else self.chunks + 1
+
+
+def fold(key: Key, cached: Cached, reports: Words, shape: Shape) -> Change:
+    """Fold packed reports into a cached log and return what the store must do.
+
+    The cached table is changed at once: unless the store then says that it made the change, the copy must be dropped.
+    A log of more than twice its live size is replaced. `shape` says how long the window lives from now on; a survey may
+    change that.
+    """
+    table = cached.table
+    before = table.numbers.copy()
+    folded = table.fold(reports)
+    accepted = len(folded.accepted)
+    log_records = cached.log_records + accepted
+    # Never a log of a single chunk: the store tells a half-made rewrite by the number of chunks.
+    rewrite = bool(accepted) and cached.chunks >= 2 and log_records > max(2 * len(table), _REWRITE_RECORDS)
+    counted = {"duplicate": folded.duplicate, "stale": folded.stale, "conflict": folded.conflict}
+    return Change(
+        key=key,
+        stamp=cached.stamp,
+        records=table.live() if rewrite else folded.accepted.tobytes(),
+        rewrite=rewrite,
+        log_records=len(table) if rewrite else log_records,
+        accepted=accepted,
+        patches=patches(before, table.numbers) if cached.stamp else [(0, table.tally().to_bytes())],
+        tally_bytes=tally_bytes(shape),
+        shape=shape,
+        counters={name: number for name, number in counted.items() if number},
+    )
+
+
+def unchanged(key: Key, cached: Cached, shape: Shape) -> Change:
+    """Return a change that only asks whether the log is still the cached one."""
+    return Change(
+        key=key,
+        stamp=cached.stamp,
+        records=b"",
+        rewrite=False,
+        log_records=cached.log_records,
+        accepted=0,
+        patches=(),
+        tally_bytes=tally_bytes(shape),
+        shape=shape,
+    )
+
+
+def warm_up() -> None:
+    """Compile the inner loops before the first batch needs them: seconds the first time, then from a cache on disk."""
+    none = np.zeros(0, dtype=np.int64)
+    words = np.frombuffer(bytes(8), dtype=np.uint64)
+    kernels.scan_frames(words, none, none, np.zeros((1, kernels.FRAME_FIELDS), dtype=np.int64), np.zeros(1, np.uint64))
+    shape = Shape(kind="index", size=2, width=1, rungs=1, groups=1)
+    packed: Words = np.zeros((0, shape.record_bytes // 8), dtype=np.uint64)
+    kernels.pack_frames(words, none, none, none, 1, 1, 1, 1, packed, none)
+    table = Table(shape)
+    table.fold(packed)
+    table.fold_log(b"")
+    table.grow()

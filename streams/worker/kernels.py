@@ -1,0 +1,374 @@
+"""Compiled inner loops of the worker: walk frames, pack reports, fold packed reports into a table.
+
+All of them work on 8-byte words, little-endian, and release the interpreter lock, so that a consumer in another thread
+goes on fetching. They trust nothing: whatever could lead outside an array is checked first. Python twins that pass the
+same tests: `producers.wire.frames.headers` for `scan_frames`, `streams.worker.table.PlainTable` for `fold_records`.
+
+A packed record of `record_bytes` bytes: 13 bytes of the token, rung + 1, answer, group (2 bytes, if the survey has more
+than one), zeros. Rung + 1 is never 0, so a record is never all zeros and an empty slot of a table is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, cast
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint64]
+Ints = NDArray[np.int64]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _compiled(function: _Function) -> _Function:
+    return cast(_Function, numba.njit(nogil=True, cache=True)(function))
+
+
+FRAME_FIELDS: Final = 8
+MESSAGE, START, LENGTH, WINDOW_MS, SENT_MS, SHARD, COUNT, FAULT = range(FRAME_FIELDS)
+"""Columns of what `scan_frames` writes for each frame; START and LENGTH are bytes in the joined buffer."""
+
+FAULTS: Final = ("", "empty", "length", "magic", "version", "count")
+"""Reasons behind the numbers in FAULT. After `length` and `magic` the rest of the message cannot be delimited."""
+GOOD, EMPTY, BAD_LENGTH, BAD_MAGIC, BAD_VERSION, BAD_COUNT = range(6)
+
+_MAGIC: Final = int.from_bytes(b"THW", "little")
+_VERSION: Final = 1
+_HEADER_BYTES: Final = 40
+_MAX_REPORTS: Final = 65_536
+_U8: Final = np.uint64(8)
+_U16: Final = np.uint64(16)
+_U24: Final = np.uint64(24)
+_U32: Final = np.uint64(32)
+_U40: Final = np.uint64(40)
+_U48: Final = np.uint64(48)
+_BYTE: Final = np.uint64(0xFF)
+_TWO_BYTES: Final = np.uint64(0xFFFF)
+_THREE_BYTES: Final = np.uint64(0xFFFFFF)
+_FOUR_BYTES: Final = np.uint64(0xFFFFFFFF)
+_FIVE_BYTES: Final = np.uint64(0xFFFFFFFFFF)
+_ZERO: Final = np.uint64(0)
+_ONE: Final = np.uint64(1)
+
+
+@_compiled
+def scan_frames(words: Words, starts: Ints, lengths: Ints, frames: Ints, digests: Words) -> int:
+    """Walk the frames of all messages; return how many rows were written to `frames` and `digests`.
+
+    Message i is `lengths[i]` bytes from byte `starts[i]` (a multiple of 8) of `words`. The arrays must have room for
+    one row per 40 bytes and one per message.
+    """
+    row = 0
+    for message in range(len(starts)):
+        position = starts[message]
+        end = position + lengths[message]
+        if position == end:
+            frames[row, 0] = message
+            frames[row, 1] = position
+            frames[row, 2] = 0
+            frames[row, 7] = 1
+            digests[row] = _ZERO
+            row += 1
+        while position < end:
+            left = end - position
+            fault = 0
+            length = left
+            if left < _HEADER_BYTES:
+                fault = 2
+            else:
+                word = position >> 3
+                first = words[word]
+                claimed = np.int64(first >> _U32)
+                if first & _THREE_BYTES != np.uint64(_MAGIC):
+                    fault = 3
+                elif claimed < _HEADER_BYTES or claimed > left or claimed & 7:
+                    fault = 2
+                else:
+                    length = claimed
+                    last = words[word + 4]
+                    count = np.int64((last >> _U16) & _FOUR_BYTES)
+                    if np.int64((first >> _U24) & _BYTE) != _VERSION:
+                        fault = 4
+                    elif count < 1 or count > _MAX_REPORTS:
+                        fault = 5
+                    frames[row, 3] = np.int64(words[word + 2])
+                    frames[row, 4] = np.int64(words[word + 3])
+                    frames[row, 5] = np.int64(last & _TWO_BYTES)
+                    frames[row, 6] = count
+                    digests[row] = words[word + 1]
+            frames[row, 0] = message
+            frames[row, 1] = position
+            frames[row, 2] = length
+            frames[row, 7] = fault
+            if fault:
+                digests[row] = _ZERO
+            row += 1
+            position += length
+    return row
+
+
+PACK_FAULTS: Final = ("", "rung", "token", "group")
+"""Reasons behind the numbers in the `faults` of `pack_frames`."""
+
+
+@_compiled
+def pack_frames(
+    words: Words,
+    starts: Ints,
+    counts: Ints,
+    shard_of_frame: Ints,
+    width: int,
+    rungs: int,
+    groups: int,
+    shards: int,
+    out: Words,
+    faults: Ints,
+) -> None:
+    """Pack the reports of all frames into `out`, one record a row, and note the first fault of each frame.
+
+    `starts` are byte positions of frames in `words` whose lengths were checked against the survey's layout.
+    """
+    token_mask = _FIVE_BYTES
+    row = 0
+    size = out.shape[1]
+    for frame in range(len(starts)):
+        count = counts[frame]
+        tokens = (starts[frame] + _HEADER_BYTES) >> 3
+        answers = (tokens << 3) + 16 * count
+        rung_at = answers + ((width * count + 7) >> 3 << 3)
+        group_at = rung_at + ((count + 7) >> 3 << 3)
+        shard = shard_of_frame[frame]
+        fault = 0
+        for i in range(count):
+            second = words[tokens + 2 * i + 1]
+            if np.int64(second >> _U40) % shards != shard and fault == 0:
+                fault = 2
+            at = rung_at + i
+            rung = (words[at >> 3] >> np.uint64((at & 7) << 3)) & _BYTE
+            if np.int64(rung) >= rungs and fault == 0:
+                fault = 1
+            out[row, 0] = words[tokens + 2 * i]
+            second = (second & token_mask) | ((rung + _ONE) & _BYTE) << _U40
+            target = 14
+            at = answers + width * i
+            if size == 2:
+                for _ in range(width):
+                    second |= ((words[at >> 3] >> np.uint64((at & 7) << 3)) & _BYTE) << np.uint64((target & 7) << 3)
+                    target += 1
+                    at += 1
+                out[row, 1] = second
+            else:
+                out[row, 1] = second
+                for j in range(2, size):
+                    out[row, j] = _ZERO
+                for _ in range(width):
+                    byte = (words[at >> 3] >> np.uint64((at & 7) << 3)) & _BYTE
+                    out[row, target >> 3] |= byte << np.uint64((target & 7) << 3)
+                    target += 1
+                    at += 1
+            if groups > 1:
+                at = group_at + 2 * i
+                group = (words[at >> 3] >> np.uint64((at & 7) << 3)) & _TWO_BYTES
+                if np.int64(group) >= groups and fault == 0:
+                    fault = 3
+                out[row, target >> 3] |= (group & _BYTE) << np.uint64((target & 7) << 3)
+                target += 1
+                out[row, target >> 3] |= (group >> _U8) << np.uint64((target & 7) << 3)
+            row += 1
+        faults[frame] = fault
+
+
+@_compiled
+def slot_of(first: int, second: int, seed: Words, shift: int) -> int:
+    """Return the home slot of a token. `seed` is random and secret, so nobody can aim at one slot."""
+    mixed = (np.uint64(first) ^ seed[0]) * seed[1]
+    mixed ^= mixed >> _U32
+    mixed = (mixed ^ (np.uint64(second) & _FIVE_BYTES)) * seed[2]
+    mixed ^= mixed >> _U32
+    mixed *= seed[3]
+    return np.int64(mixed >> np.uint64(shift))  # type: ignore[return-value]  # compiled: numbers have machine types
+
+
+@_compiled
+def _byte(words: Words, row: int, at: int) -> int:
+    word = words[row, at >> 3]
+    return np.int64((word >> np.uint64((at & 7) << 3)) & _BYTE)  # type: ignore[return-value]  # as in slot_of
+
+
+@_compiled
+def _add(
+    numbers: Ints, words: Words, row: int, sign: int, bits: bool, size: int, width: int, rungs: int, groups: int
+) -> bool:
+    """Add one record to the flat tally, or take it back; False if it cannot be of this survey."""
+    rung = _byte(words, row, 13) - 1
+    group = 0
+    if groups > 1:
+        group = _byte(words, row, 14 + width) | _byte(words, row, 15 + width) << 8
+    if rung < 0 or rung >= rungs or group >= groups:
+        return False
+    line = rung * groups + group
+    base = rungs * groups + line * size
+    if bits:
+        for k in range(width):
+            byte = _byte(words, row, 14 + k)
+            cell = 8 * k
+            if byte >> max(0, min(8, size - cell)):
+                return False
+            while byte:
+                numbers[base + cell] += sign * (byte & 1)
+                byte >>= 1
+                cell += 1
+    else:
+        cell = 0
+        for k in range(width):
+            cell |= _byte(words, row, 14 + k) << (8 * k)
+        if cell >= size:
+            return False
+        numbers[base + cell] += sign
+    numbers[line] += sign
+    return True
+
+
+@_compiled
+def _compare(a: Words, row_a: int, b: Words, row_b: int) -> int:
+    """Order two records of one token by (rung, answer and group as one little-endian number).
+
+    Return 0 if they are the same, 1 and -1 if `a` has the higher or lower rung, 2 and -2 if only the answers differ.
+    """
+    rung_a, rung_b = _byte(a, row_a, 13), _byte(b, row_b, 13)
+    if rung_a != rung_b:
+        return 1 if rung_a > rung_b else -1
+    for j in range(a.shape[1] - 1, 1, -1):
+        if a[row_a, j] != b[row_b, j]:
+            return 2 if a[row_a, j] > b[row_b, j] else -2
+    tail_a, tail_b = a[row_a, 1] >> _U48, b[row_b, 1] >> _U48
+    if tail_a != tail_b:
+        return 2 if tail_a > tail_b else -2
+    return 0
+
+
+LIVE, ACCEPTED, DUPLICATE, STALE, CONFLICT, BROKEN, TOUCHED = range(7)
+STATE_FIELDS: Final = 7
+"""Entries of the `state` of `fold_records`; LIVE counts users, BROKEN is 1 after an impossible record."""
+
+_BLOCK: Final = 128
+# Slots of a block are read ahead of the work on them, so that the waits for memory overlap.
+
+
+@_compiled
+def fold_records(
+    slots: Words,
+    shift: int,
+    seed: Words,
+    records: Words,
+    begin: int,
+    numbers: Ints,
+    bits: bool,
+    size: int,
+    width: int,
+    rungs: int,
+    groups: int,
+    accepted: Words,
+    state: Ints,
+) -> int:
+    """Fold `records[begin:]` into the table and the flat tally; return where it stopped.
+
+    It stops before the end when the table is too full (call again with a larger one), or when BROKEN is set: then the
+    record at the returned position cannot be of this survey, and table and tally are unusable.
+    """
+    mask = len(slots) - 1
+    limit = (len(slots) * 5) >> 3
+    homes = np.empty(_BLOCK, dtype=np.int64)
+    position = begin
+    total = len(records)
+    words = slots.shape[1]
+    live, row = state[0], state[1]
+    short = words == 2 and groups == 1 and not bits  # an answer of one or two bytes
+    answer_mask = _BYTE if width == 1 else _TWO_BYTES
+    while position < total:
+        block = min(_BLOCK, total - position)
+        if live + block > limit:
+            break
+        touched = _ZERO
+        for k in range(block):
+            homes[k] = slot_of(records[position + k, 0], records[position + k, 1], seed, shift)
+            touched ^= slots[homes[k], 1]
+        state[6] = np.int64(touched)
+        for i in range(position, position + block):
+            slot = homes[i - position]
+            first, second = records[i, 0], records[i, 1]
+            while slots[slot, 1] != _ZERO and (
+                slots[slot, 0] != first or (slots[slot, 1] ^ second) & _FIVE_BYTES != _ZERO
+            ):
+                slot = (slot + 1) & mask
+            old = slots[slot, 1]
+            new = old == _ZERO
+            if short:
+                # The same as below for the commonest of records, in half the time.
+                rung, rung_old = (second >> _U40) & _BYTE, (old >> _U40) & _BYTE
+                if not new and rung <= rung_old:
+                    if old == second:
+                        state[2] += 1
+                        continue
+                    if rung < rung_old:
+                        state[3] += 1
+                        continue
+                    state[4] += 1
+                    if second < old:
+                        continue
+                line, cell = np.int64(rung) - 1, np.int64((second >> _U48) & answer_mask)
+                if line < 0 or line >= rungs or cell >= size:
+                    state[5] = 1
+                    return i
+                numbers[line] += 1
+                numbers[rungs + line * size + cell] += 1
+                if new:
+                    live += 1
+                else:
+                    line, cell = np.int64(rung_old) - 1, np.int64((old >> _U48) & answer_mask)
+                    numbers[line] -= 1
+                    numbers[rungs + line * size + cell] -= 1
+                slots[slot, 0] = accepted[row, 0] = first
+                slots[slot, 1] = accepted[row, 1] = second
+                row += 1
+                continue
+            if not new:
+                order = _compare(records, i, slots, slot)
+                if order == 0:
+                    state[2] += 1
+                elif order == -1:
+                    state[3] += 1
+                elif order != 1:
+                    state[4] += 1
+                if order <= 0:
+                    continue
+            if not _add(numbers, records, i, 1, bits, size, width, rungs, groups):
+                state[5] = 1
+                return i
+            if new:
+                live += 1
+            else:
+                _add(numbers, slots, slot, -1, bits, size, width, rungs, groups)
+            for j in range(words):
+                slots[slot, j] = records[i, j]
+                accepted[row, j] = records[i, j]
+            row += 1
+        position += block
+    state[0], state[1] = live, row
+    return position
+
+
+@_compiled
+def rehash(old: Words, new: Words, shift: int, seed: Words) -> None:
+    """Copy all records of one table into a larger, empty one."""
+    mask = len(new) - 1
+    for i in range(len(old)):
+        if old[i, 1] != _ZERO:
+            slot = slot_of(old[i, 0], old[i, 1], seed, shift)
+            while new[slot, 1] != _ZERO:
+                slot = (slot + 1) & mask
+            for j in range(old.shape[1]):
+                new[slot, j] = old[i, j]

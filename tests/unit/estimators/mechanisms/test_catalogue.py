@@ -1,0 +1,32 @@
+"""The page about mechanisms is what the mechanisms say."""
+
+from __future__ import annotations
+
+import pytest
+
+from estimators.mechanism import ParameterError
+from estimators.mechanisms import catalogue, mechanism_class, names
+from tests.support.docs import DOCS, generated_block
+
+
+def test_the_page_is_not_stale() -> None:
+    page = DOCS / "mechanisms.md"
+    assert generated_block(page, "overview") == catalogue.overview(), "run python -m tests.support.docs"
+    assert generated_block(page, "sections") == catalogue.sections(), "run python -m tests.support.docs"
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_mechanism_speaks_in_whole_sentences(name: str) -> None:
+    kind = mechanism_class(name)
+    for sentence in (catalogue.summary(kind), *kind.corrections):
+        assert sentence[0].isupper() or not sentence[0].isalpha()
+        assert sentence.endswith((".", ";")), sentence
+    assert set(kind.estimators) <= {"pooled", "stratified", "mle"}
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_parameter_that_is_not_on_the_page_is_refused(name: str) -> None:
+    with pytest.raises(ParameterError) as refused:
+        mechanism_class(name).build(["a", "b"], [1.0], {"no_such_parameter": 1})
+    assert refused.value.field == "no_such_parameter"
+    assert all(parameter in str(refused.value) for parameter in mechanism_class(name).parameters)

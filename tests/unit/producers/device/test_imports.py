@@ -1,0 +1,27 @@
+"""A device loads numpy and msgspec, and none of what the server needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SERVER_ONLY = {"scipy", "numba", "pandas", "kafka", "aiokafka", "confluent_kafka", "faust", "redis", "click", "rich"}
+
+DRAW = """
+import sys
+import producers.device.agent, producers.device.ledger, producers.device.outbox
+from estimators.mechanisms import mechanism_class, names
+from estimators.exact.randomness import SecureBits
+for name in names():
+    mechanism_class(name)
+grr = mechanism_class("grr").build(["a", "b"], [0.5, 1.0], {})
+grr.draw(grr.encode(["a"], SecureBits()), SecureBits())
+print(*sorted({module.split(".")[0] for module in sys.modules}))
+"""
+
+
+def test_devices_load_no_server_packages_with_any_mechanism() -> None:
+    done = subprocess.run([sys.executable, "-c", DRAW], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert {"numpy", "msgspec"} <= loaded
+    assert not loaded & SERVER_ONLY

@@ -1,0 +1,197 @@
+"""The file that must not forget: private, durable, exact."""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from producers.device.budget import UNITS_PER_EPSILON, Odometer, cost_units, limit_units
+from producers.device.ledger import Ledger, LedgerError, StoredChain
+from producers.device.outbox import Letter, Outbox
+
+CHAIN = StoredChain(
+    survey_id="colour-00000000",
+    window_ms=60_000,
+    value="red",
+    inputs=b"input",
+    answers=b"\x01\x02\x03\x04\x05\x06",
+    groups=(0, 7),
+    epsilons=(0.1 + 0.2, 1.0, math.inf),
+    jitters_ms=((0, 1), (2, 3), (4, 5)),
+    drawn_ms=61_000,
+    released=(),
+    charged_units=0,
+    expires_ms=100_000,
+)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "ledger.sqlite")
+
+
+def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    path.touch(mode=0o666)
+    path.chmod(0o666)
+    ledger = Ledger(path)
+    assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {
+        "ledger.sqlite": 0o600,
+        "ledger.sqlite-wal": 0o600,
+        "ledger.sqlite-shm": 0o600,
+    }
+    ledger.close()
+
+
+def test_commits_are_durable_and_erased_values_overwritten(ledger: Ledger) -> None:
+    pragmas = {
+        name: ledger.connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("journal_mode", "synchronous", "secure_delete")
+    }
+    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1}
+
+
+def test_the_secret_is_drawn_once_per_file(tmp_path: Path) -> None:
+    first, other = Ledger(tmp_path / "a"), Ledger(tmp_path / "b")
+    again = Ledger(tmp_path / "a")
+    assert first.secret == again.secret != other.secret
+    assert len(first.secret) == 32
+
+
+def test_a_chain_comes_back_as_it_was_stored(ledger: Ledger) -> None:
+    with ledger.transaction():
+        ledger.add(CHAIN)
+    assert ledger.chain(CHAIN.survey_id, CHAIN.window_ms) == CHAIN
+    assert ledger.chain(CHAIN.survey_id, 0) is None
+    assert CHAIN.answer(0, 0) == b"\x01"
+    assert CHAIN.answer(2, 1) == b"\x06"
+    with pytest.raises(sqlite3.IntegrityError), ledger.transaction():
+        ledger.add(CHAIN)
+
+
+def test_releases_are_charged_with_the_chain(ledger: Ledger) -> None:
+    with ledger.transaction():
+        ledger.add(CHAIN)
+        ledger.release(CHAIN, 0, 30, unbounded=False)
+        ledger.release(replace(CHAIN, released=(0,)), 2, 0, unbounded=True)
+    stored = ledger.chain(CHAIN.survey_id, CHAIN.window_ms)
+    assert stored is not None
+    assert (stored.released, stored.highest, stored.charged_units) == ((0, 2), 2, 30)
+    assert ledger.odometer() == Odometer(30, 1)
+
+
+def test_a_transaction_that_fails_leaves_nothing(ledger: Ledger) -> None:
+    def fails() -> None:
+        with ledger.transaction():
+            ledger.add(CHAIN)
+            ledger.release(CHAIN, 0, 30, unbounded=False)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert ledger.living() == []
+    assert ledger.odometer() == Odometer(0, 0)
+
+
+def test_a_full_disk_leaves_nothing_half_done(ledger: Ledger) -> None:
+    pages = ledger.connection.execute("PRAGMA page_count").fetchone()[0]
+    ledger.connection.execute(f"PRAGMA max_page_count = {pages}")
+    large = replace(CHAIN, answers=bytes(3 * 100_000))
+
+    def store() -> None:
+        with ledger.transaction():
+            ledger.release(large, 0, 30, unbounded=False)
+            ledger.add(large)
+
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        store()
+    assert ledger.odometer() == Odometer(0, 0)
+    ledger.connection.execute("PRAGMA max_page_count = 1000000")
+    store()
+    assert ledger.living() == [large]
+
+
+def test_expired_answers_are_erased_once_nothing_is_left_to_send(ledger: Ledger) -> None:
+    outbox = Outbox(ledger)
+    with ledger.transaction():
+        ledger.add(CHAIN)
+        ledger.release(CHAIN, 0, 30, unbounded=False)
+        outbox.put([Letter(CHAIN.survey_id, CHAIN.window_ms, 0, 0, 3, 61_000, b"frame")])
+    assert ledger.erase_expired(CHAIN.expires_ms) == 0
+    assert ledger.erase_expired(CHAIN.expires_ms + 1) == 0
+    ((number, letter),) = outbox.ready(61_000, 10)
+    assert letter.frame == b"frame"
+    outbox.remove([number])
+    assert ledger.erase_expired(CHAIN.expires_ms + 1) == 1
+    stored = ledger.chain(CHAIN.survey_id, CHAIN.window_ms)
+    assert stored is not None
+    assert (stored.value, stored.inputs, stored.answers) == (None, None, None)
+    assert stored.charged_units == 30
+    assert ledger.living() == []
+    with pytest.raises(LedgerError, match="erased when the window expired"):
+        stored.answer(0, 0)
+
+
+def test_the_outbox_is_bounded_but_never_stuck(ledger: Ledger) -> None:
+    outbox = Outbox(ledger, limit=2)
+    assert outbox.has_room(3)
+    outbox.put([Letter("s", 0, 0, copy, 0, 10 + copy, b"") for copy in range(2)])
+    assert len(outbox) == 2
+    assert not outbox.has_room(1)
+    assert outbox.next_ready_ms() == 10
+    assert [letter.copy for _, letter in outbox.ready(10, 5)] == [0]
+    with pytest.raises(ValueError, match="at least one report; got 0"):
+        Outbox(ledger, limit=0)
+
+
+def test_a_rung_cannot_be_put_twice(ledger: Ledger) -> None:
+    outbox = Outbox(ledger)
+    outbox.put([Letter("s", 0, 1, 0, 0, 10, b"one")])
+    with pytest.raises(sqlite3.IntegrityError):
+        outbox.put([Letter("s", 0, 1, 0, 0, 10, b"other")])
+
+
+def test_files_that_are_no_ledgers_are_refused(tmp_path: Path) -> None:
+    rubbish = tmp_path / "rubbish"
+    rubbish.write_bytes(os.urandom(5000))
+    with pytest.raises(LedgerError, match=r"rubbish is not a ledger that can be read .* move it away"):
+        Ledger(rubbish)
+    newer = Ledger(tmp_path / "newer")
+    newer.connection.execute("PRAGMA user_version = 2")
+    newer.close()
+    with pytest.raises(LedgerError, match="has ledger version 2; this program reads version 1"):
+        Ledger(tmp_path / "newer")
+    with pytest.raises(LedgerError, match=r"cannot be opened for writing \(No such file or directory\); name a file"):
+        Ledger(tmp_path / "nowhere" / "ledger")
+
+
+@given(st.lists(st.floats(0, 20), max_size=30))
+def test_sums_of_costs_are_never_too_small(epsilons: list[float]) -> None:
+    charged = sum(cost_units(epsilon) for epsilon in epsilons)
+    exact = sum(map(Fraction, epsilons), Fraction(0)) * UNITS_PER_EPSILON
+    assert exact <= charged < exact + len(epsilons) + 1
+
+
+@given(st.floats(1e-9, 1e5), st.integers(0, 10**17), st.integers(0, 10**14))
+def test_what_is_affordable_never_exceeds_the_lifetime(lifetime: float, spent: int, increment: int) -> None:
+    odometer = Odometer(spent, 0)
+    fits = Fraction(spent + increment, UNITS_PER_EPSILON) <= Fraction(lifetime)
+    assert odometer.affords(increment, lifetime) == fits
+    assert odometer.left(lifetime) >= 0
+    assert odometer.affords(increment, math.inf)
+
+
+def test_a_cost_without_bound_needs_a_budget_without_bound() -> None:
+    odometer = Odometer(0, 0)
+    assert not odometer.affords(cost_units(math.inf), 1e9)
+    assert odometer.affords(cost_units(math.inf), math.inf)
+    assert limit_units(math.inf) is None
+    assert odometer.left(math.inf) == math.inf

@@ -1,0 +1,154 @@
+"""What `thaw survey check` says about a survey."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from producers.survey.check import USERS, explain
+from producers.survey.survey import parse_survey
+from streams.cli.survey import survey_group
+from tests.support.checks import Example
+from tests.support.examples import EXAMPLES
+from tests.support.surveys import TEXT, survey, survey_text
+
+QUIET = {"size": 'size = "1d"', "retention": 'retention = "9d"', "lifetime": "lifetime = 1000", "shards": "shards = 64"}
+
+
+def test_a_sound_survey_has_no_warnings() -> None:
+    assert explain(survey(**QUIET)).warnings == ()
+
+
+def test_widths_are_those_of_the_closed_form() -> None:
+    """Pan, appendix G, at even shares; the simulated trial counts scatter by about a percent."""
+    values = 3
+    for rung in explain(survey(**QUIET)).rungs:
+        lie = 1 / (math.exp(rung.epsilon) + values - 1)
+        truth = math.exp(rung.epsilon) * lie
+        variance = (truth * (1 - truth) + (values - 1) * lie * (1 - lie)) / values / (truth - lie) ** 2
+        assert rung.truth_probability == pytest.approx(truth)
+        assert rung.half_widths is not None
+        for users, width in zip(USERS, rung.half_widths, strict=True):
+            assert width == pytest.approx(1.959964 * math.sqrt(variance / users), rel=0.03)
+
+
+def test_costs_and_lifetime() -> None:
+    explanation = explain(survey(size='size = "6h"', retention='retention = "9d"', lifetime="lifetime = 21"))
+    assert explanation.epsilon_per_window == 2.0
+    assert explanation.epsilon_per_day == 8.0
+    assert explanation.lifetime_windows == 10
+    text = " ".join(explanation.sentences)
+    assert "cost epsilon 2, the cost of the last one alone" in text
+    assert "spends 8 a day" in text
+    assert (
+        "The lifetime budget of 21, shared with all other surveys of a device, pays for 10 whole windows, 2d 12h"
+        in text
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "warning"),
+    [
+        (
+            {"size": 'size = "1d"\nstep = "5h"'},
+            "every value enters 5 of them, .* the costs add up to epsilon 10; take step",
+        ),
+        (
+            {"values": f"values = {[f'v{i}' for i in range(30)]}"},
+            r"30 values are many for grr at epsilon 2: .* = 24 .* oue",
+        ),
+        ({"ladder": "ladder = [1, 2, 2.01]"}, r"rung 2 \(epsilon 2\.01\) narrows the band by less than 5%"),
+        ({"lifetime": "lifetime = 0.7"}, "the lifetime budget of 0.7 never pays for rung 1, 2; raise it"),
+        ({"size": 'size = "1s"'}, "the lifetime budget is used up within a day of answering"),
+        ({"ladder": "ladder = [1, 2, 9]"}, "at epsilon 9 an answer is close to the plain truth"),
+        ({"shards": "shards = 4"}, "4 shards cannot keep 8 partitions busy"),
+        ({"shards": 'shards = 64\naccept_risk = "we take it anyway"'}, "grr needs no accept_risk; remove it"),
+    ],
+)
+def test_warnings(changes: dict[str, str], warning: str) -> None:
+    import re
+
+    (found,) = explain(survey(**{**QUIET, **changes})).warnings
+    assert re.search(warning, found), found
+
+
+def text_of(example: Example) -> str:
+    parameters = "\n".join(
+        f"{key} = {msgspec.json.encode(value).decode()}" for key, value in example.parameters.items()
+    )
+    endless = math.isinf(example.build().epsilons[-1])
+    opens = [f"{10 * rung}s" for rung in range(len(example.ladder))]
+    return survey_text(
+        values=f'values = {list(example.values)}\naccept_risk = "we know what we do"',
+        ladder=f"ladder = {list(example.ladder)}",
+        opens=f"opens = {opens}",
+        lifetime=f"lifetime = {'inf' if endless else '100'}",
+    ).replace('[mechanism]\nname = "grr"', f'[mechanism]\nname = "{example.name}"\n{parameters}')
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_every_mechanism_can_be_asked_and_explained(example: Example, tmp_path: Path) -> None:
+    text = text_of(example)
+    explanation = explain(parse_survey(text))
+    assert [rung.half_widths is not None for rung in explanation.rungs] == [True] * len(example.ladder)
+    risky = [warning for warning in explanation.warnings if "is not locally private" in warning]
+    assert bool(risky) != explanation.survey.mechanism.guarantee.local
+    (tmp_path / "survey.toml").write_text(text)
+    shown = CliRunner().invoke(survey_group, ["check", "--json", str(tmp_path / "survey.toml")])
+    assert shown.exit_code == 0
+    data = json.loads(shown.stdout)
+    assert data["mechanism"] == example.name
+    assert data["epsilon"] is None or data["epsilon"] >= 0
+
+
+def test_copies_without_jitter_are_warned_about() -> None:
+    example = next(example for example in EXAMPLES if example.name == "k_randomization")
+    text = text_of(example).replace("least_records", "copies = 4\nleast_records")
+    assert any(
+        "all copies of an answer leave at one moment" in warning for warning in explain(parse_survey(text)).warnings
+    )
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "colour.toml"
+    path.write_text(TEXT)
+    return path
+
+
+def test_the_command_explains_in_words_and_a_table(file: Path) -> None:
+    shown = CliRunner().invoke(survey_group, ["check", str(file)])
+    assert shown.exit_code == 0
+    for words in (survey().id, "Each device answers once per window of 1m", "Guarantee:", "Threat model:", "end + 30s"):
+        assert words in shown.stdout
+    assert "10,000,000" in shown.stdout
+    assert shown.stderr == ""
+
+
+def test_the_command_prints_one_json_object(file: Path) -> None:
+    shown = CliRunner().invoke(survey_group, ["check", "--json", str(file)])
+    data = json.loads(shown.stdout)
+    assert (data["id"], data["mechanism"], data["epsilon"]) == (survey().id, "grr", 2.0)
+    assert isinstance(data["warnings"], list)
+    assert [rung["opens_ms"] for rung in data["rungs"]] == [0, 10_000, 30_000]
+
+
+def test_a_refused_file_ends_with_status_1_and_says_why(file: Path) -> None:
+    file.write_text(survey_text(ladder="ladder = [0, 1, 2]"))
+    shown = CliRunner().invoke(survey_group, ["check", str(file)])
+    assert shown.exit_code == 1
+    assert shown.stdout == ""
+    assert f"refused: {file}: release.ladder[0]: epsilon must be in (0, 20]" in shown.stderr
+    shown = CliRunner().invoke(survey_group, ["check", "--json", str(file)])
+    assert shown.exit_code == 1
+    assert json.loads(shown.stdout)["field"] == "release.ladder[0]"
+
+
+def test_wrong_use_ends_with_status_2(tmp_path: Path) -> None:
+    assert CliRunner().invoke(survey_group, ["check", str(tmp_path / "none.toml")]).exit_code == 2
+    assert CliRunner().invoke(survey_group, ["check"]).exit_code == 2

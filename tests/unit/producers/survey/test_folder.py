@@ -1,0 +1,89 @@
+"""A folder of surveys that changes while a process runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from producers.survey.folder import RESCAN_MS, RESCAN_UNKNOWN_MS, SurveyFolder
+from tests.support.surveys import survey, survey_text
+
+NOW = 1_000_000
+COLOUR, SHADE = survey(), survey(name='name = "shade"')
+
+
+def write(path: Path, text: str, *, version: int = 0) -> None:
+    path.write_text(text)
+    os.utime(path, ns=(version, version))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "colour.toml", survey_text())
+    return tmp_path
+
+
+def test_surveys_are_found_by_digest(folder: Path) -> None:
+    surveys = SurveyFolder(folder, NOW)
+    assert surveys.get(COLOUR.digest, NOW) is not None
+    assert surveys.get(b"stranger", NOW) is None
+    assert [found.id for found in surveys.surveys(NOW)] == [COLOUR.id]
+
+
+def test_a_stranger_makes_it_look_again_at_most_once_a_second(folder: Path) -> None:
+    surveys = SurveyFolder(folder, NOW)
+    write(folder / "shade.toml", survey_text(name='name = "shade"'))
+    assert surveys.get(SHADE.digest, NOW + RESCAN_UNKNOWN_MS - 1) is None
+    assert surveys.get(SHADE.digest, NOW + RESCAN_UNKNOWN_MS) is not None
+
+
+def test_known_surveys_are_read_again_every_ten_seconds(folder: Path) -> None:
+    surveys = SurveyFolder(folder, NOW)
+    write(folder / "colour.toml", survey_text(lifetime="lifetime = 7"), version=1)
+    before = surveys.get(COLOUR.digest, NOW + RESCAN_MS - 1)
+    after = surveys.get(COLOUR.digest, NOW + RESCAN_MS)
+    assert before is not None
+    assert after is not None
+    assert (before.lifetime_epsilon, after.lifetime_epsilon) == (100.0, 7.0)
+
+
+def test_a_clock_that_was_set_back_does_not_stop_the_scans(folder: Path) -> None:
+    surveys = SurveyFolder(folder, NOW)
+    write(folder / "shade.toml", survey_text(name='name = "shade"'))
+    assert surveys.get(SHADE.digest, 0) is not None
+
+
+def test_a_broken_file_is_reported_once_and_skipped(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(folder / "broken.toml", "rubbish")
+    with caplog.at_level(logging.ERROR):
+        surveys = SurveyFolder(folder, NOW)
+        surveys.surveys(NOW + RESCAN_MS)
+    assert len(caplog.records) == 1
+    assert "survey file skipped" in caplog.text
+    assert "broken.toml" in surveys.errors
+    assert surveys.get(COLOUR.digest, NOW) is not None
+    write(folder / "broken.toml", survey_text(name='name = "shade"'), version=1)
+    assert surveys.get(SHADE.digest, NOW + 2 * RESCAN_MS) is not None
+    assert surveys.errors == {}
+
+
+def test_a_file_that_breaks_or_goes_leaves_its_last_good_version(folder: Path) -> None:
+    surveys = SurveyFolder(folder, NOW)
+    write(folder / "colour.toml", "rubbish", version=1)
+    assert surveys.get(COLOUR.digest, NOW + RESCAN_MS) is not None
+    (folder / "colour.toml").unlink()
+    assert surveys.get(COLOUR.digest, NOW + 2 * RESCAN_MS) is not None
+    assert surveys.errors == {}
+
+
+def test_a_folder_that_cannot_be_read_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    surveys = SurveyFolder(tmp_path / "none", NOW)
+    surveys.surveys(NOW + RESCAN_MS)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "cannot be read (No such file or directory); known surveys stay" in caplog.text
+    (tmp_path / "none").mkdir()
+    write(tmp_path / "none" / "colour.toml", survey_text())
+    assert surveys.get(COLOUR.digest, NOW + 2 * RESCAN_MS) is not None

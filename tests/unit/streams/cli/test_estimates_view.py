@@ -1,0 +1,140 @@
+"""`thaw estimates` on a terminal and as data."""
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from producers.survey.survey import Survey, parse_survey
+from streams.cli.estimates import Found, _looks, _watch_data
+from streams.cli.terminal.estimates import ASCII, BAR_CELLS, VALUES_SHOWN, band_bar, clean, sparkline, survey_view
+from streams.store.contract import StoreUnavailableError
+from streams.windows.record import AlertBound, EstimateRecord, ValueEstimate
+from tests.support.surveys import WEEK, survey, survey_text
+
+MINUTE_MS = 60_000
+
+
+def record(known: Survey, age: int, shares: Sequence[float | None], **changes: object) -> EstimateRecord:
+    rows = [
+        ValueEstimate(
+            label, share, 0.01, None if share is None else share - 0.1, None if share is None else share + 0.1
+        )
+        for label, share in zip(known.mechanism.labels, shares, strict=True)
+    ]
+    start = WEEK - age * MINUTE_MS
+    made = EstimateRecord(
+        1, known.id, start, start + MINUTE_MS, start, start + 5, 60, [30, 20, 10], [0.5, 1.0, 2.0], "pooled", "fleet",
+        0.05, None, [], rows,
+    )  # fmt: skip
+    return msgspec.structs.replace(made, **changes)
+
+
+def shown(known: Survey, records: Sequence[EstimateRecord], *, encoding: str = "utf-8") -> str:
+    output = io.StringIO()
+    signs = ASCII if encoding == "ascii" else None
+    view = survey_view(known, records) if signs is None else survey_view(known, records, signs)
+    Console(file=output, width=200).print(view)
+    return output.getvalue()
+
+
+def test_the_newest_window_is_told_in_full_and_the_others_as_a_line() -> None:
+    known = survey()
+    text = shown(known, [record(known, 0, [0.6, 0.3, None]), record(known, 1, [0.3, 0.3, 0.1])])
+    assert "Which colour do you like most?" in text
+    assert "60 users (30 / 20 / 10 by rung), pooled" in text
+    [red] = [line for line in text.splitlines() if line.strip().startswith("red")]
+    assert "0.6000" in red
+    assert "0.5000 to 0.7000" in red
+    assert red.rstrip().endswith("▄▇"), "oldest first, on one scale"
+    [blue] = [line for line in text.splitlines() if line.strip().startswith("blue")]
+    assert "- to -" in blue
+    assert text.index("red") < text.index("green") < text.index("blue"), "the most frequent first, unknown ones last"
+
+
+def test_rules_are_told_beside_their_values() -> None:
+    known = parse_survey(survey_text() + '\n[[alert]]\nvalue = "red"\nabove = 0.4')
+    alerts = [AlertBound("red", "above", 0.4, 0.01, 0.45), AlertBound("green", "below", 0.1, 0.01, 0.3)]
+    text = shown(known, [record(known, 0, [0.6, 0.3, 0.1], alerts=alerts)])
+    assert "FIRING: lower bound 0.4500 > 0.4" in text
+    assert "quiet: upper bound 0.3000, fires < 0.1" in text
+
+
+def test_a_survey_without_estimates_says_so() -> None:
+    assert "no estimates yet" in shown(survey(), [])
+
+
+def test_values_cannot_steer_the_terminal_or_break_the_table() -> None:
+    known = parse_survey(survey_text(values='values = ["[/bold][red]x", "\\u001b[2Jgone", "line\\nbreak"]'))
+    text = shown(known, [record(known, 0, [0.5, 0.3, 0.2])])
+    assert "[/bold][red]x" in text
+    assert "\x1b" not in text
+    assert "�[2Jgone" in text
+    assert "line�break" in text
+    assert clean("plain ü 😀") == "plain ü 😀"
+
+
+def test_many_values_are_cut_and_said_to_be() -> None:
+    names = json.dumps([f"v{i}" for i in range(VALUES_SHOWN + 5)])
+    known = parse_survey(survey_text(values=f"values = {names}"))
+    text = shown(known, [record(known, 0, [1 / (i + 1) for i in range(VALUES_SHOWN + 5)])])
+    assert "5 more values" in text
+
+
+def test_a_terminal_without_unicode_gets_letters() -> None:
+    known = survey()
+    text = shown(known, [record(known, 0, [0.6, 0.3, 0.1])], encoding="ascii")
+    assert text.isascii()
+
+
+def test_bars_and_lines_stay_within_their_cells() -> None:
+    wild = ValueEstimate("x", -0.5, 0.1, -2.0, 3.0)
+    bar = band_bar(wild, 0.0, 1.0)
+    assert len(bar) == BAR_CELLS
+    assert bar[0] == "●"
+    assert band_bar(ValueEstimate("x", None, None, None, None), 0.0, 1.0).strip() == ""
+    assert sparkline([1.0], 1.0, 1.0) == "·"
+    assert sparkline([], 0.0, 1.0) == ""
+
+
+def test_watching_as_data_prints_every_change_once(capsys: pytest.CaptureFixture[str]) -> None:
+    known = survey()
+    old, new = record(known, 1, [0.3, 0.3, 0.4]), record(known, 0, [0.6, 0.3, 0.1])
+    changed = msgspec.structs.replace(new, computed_ms=new.computed_ms + 1_000)
+    looks: list[tuple[Found, str]] = [
+        ([(known, [old])], ""),
+        ([(known, [new, old])], ""),
+        ([(known, [new, old])], "Redis is away"),
+        ([(known, [new, old])], "Redis is away"),
+        ([(known, [changed, old])], ""),
+    ]
+    _watch_data(looks, as_csv=False)
+    out, err = capsys.readouterr()
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [(line["window_start_ms"], line["computed_ms"]) for line in lines] == [
+        (found.window_start_ms, found.computed_ms) for found in (old, new, changed)
+    ]
+    assert err == "Redis is away\n", "said once, on stderr"
+    _watch_data(looks, as_csv=True)
+    rows = capsys.readouterr().out.splitlines()
+    assert sum(row.startswith("survey,") for row in rows) == 1
+    assert len(rows) == 1 + 3 * 3
+
+
+def test_watching_goes_on_while_redis_is_away() -> None:
+    known = survey()
+    answers: Iterator[Found | Exception] = iter([StoreUnavailableError("no route"), [(known, [])]])
+
+    def read() -> Found:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    looks = _looks([], read, 0.001)
+    assert next(looks) == ([], "")
+    assert next(looks) == ([], "Redis does not answer: no route")
+    assert next(looks) == ([(known, [])], "")

@@ -1,0 +1,102 @@
+"""The command line: lazy, with results on stdout, talk on stderr and stable exit codes."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from streams.cli import main as cli
+from streams.cli.estimates import csv_text
+from streams.windows.record import EstimateRecord, ValueEstimate
+
+
+def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as end:
+        cli.main(arguments)
+    output = capfd.readouterr()
+    return int(end.value.code or 0), output.out, output.err
+
+
+def test_help_lists_all_commands_without_loading_any() -> None:
+    code = (
+        "import sys; from streams.cli.main import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'faust', 'redis', 'numpy', 'confluent_kafka', 'kafka'} & set(sys.modules)))"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.splitlines()[-1] == "[]"
+    for command in ("worker", "exporter", "topics", "config", "estimates", "survey", "fleet", "demo"):
+        assert f"\n  {command} " in output
+
+
+@pytest.mark.parametrize("command", sorted(cli._COMMANDS))
+def test_every_command_loads_and_explains_itself(capfd: pytest.CaptureFixture[str], command: str) -> None:
+    status, out, _ = run(capfd, command, "--help")
+    assert status == 0
+    assert out.startswith("Usage: ")
+
+
+def test_config_prints_what_holds(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THAW_KAFKA_PASSWORD", "hunter2")
+    monkeypatch.setenv("THAW_GROOP", "x")
+    status, out, err = run(capfd, "config", "--json", "--group", "mine", "--strict")
+    shown = json.loads(out)
+    assert status == 0
+    assert (shown["THAW_GROUP"], shown["THAW_STRICT"]) == ("mine", True)
+    assert "hunter2" not in out
+    assert err == "THAW_GROOP is set but is no setting; is it misspelt?\n"
+    _, out, _ = run(capfd, "config")
+    assert "THAW_STRICT=0\n" in out
+
+
+def test_a_wrong_setting_is_wrong_use(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THAW_PARTITIONS", "many")
+    assert run(capfd, "config") == (2, "", "Error: THAW_PARTITIONS must be a whole number; got 'many'\n")
+
+
+def test_an_unknown_command_is_wrong_use(capfd: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(capfd, "wroker")
+    assert (status, out) == (2, "")
+    assert "No such command 'wroker'" in err
+
+
+def test_estimates_without_redis_are_not_ready(capfd: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(capfd, "estimates", "--redis", "redis://127.0.0.1:1/0")
+    assert (status, out) == (75, "")
+    assert "Redis does not answer" in err
+
+
+def test_estimates_of_an_unknown_survey_say_which_there_are(capfd: pytest.CaptureFixture[str]) -> None:
+    status, _, err = run(capfd, "estimates", "nobody")
+    assert status == 1
+    assert "no survey 'nobody' in" in err
+    assert "browser-" in err
+
+
+def test_estimates_are_json_or_csv_but_not_both(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(capfd, "estimates", "--json", "--csv")[0] == 2
+
+
+def test_csv_has_one_line_per_value_and_nothing_for_null() -> None:
+    record = EstimateRecord(
+        version=1,
+        survey="s-1",
+        window_start_ms=0,
+        window_end_ms=10,
+        read_ms=1,
+        computed_ms=2,
+        users=5,
+        users_per_rung=[5],
+        epsilons=[1.0],
+        method="pooled",
+        population="fleet",
+        alpha=0.05,
+        homogeneity_p=None,
+        notes=[],
+        values=[ValueEstimate('say "hi"', 0.5, 0.25, None, 1.5)],
+    )
+    head, line = csv_text([record]).splitlines()
+    assert head.startswith("survey,window_start_ms,window_end_ms,users,method,value,estimate,variance,lower,upper,")
+    assert line == 's-1,0,10,5,pooled,"say ""hi""",0.5,0.25,,1.5,,,,'

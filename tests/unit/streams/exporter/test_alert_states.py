@@ -1,0 +1,144 @@
+"""States of alerts: read from Prometheus, or judged by the stored bounds."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from producers.survey.survey import parse_survey
+from streams.exporter.alert_states import PrometheusAlerts, alerts_of, pipeline_alerts, threshold_alerts
+from streams.exporter.api import Alerts, CanaryScore, Health
+from streams.exporter.health import store_down
+from streams.windows.record import AlertBound, EstimateRecord
+from tests.support.clock import ManualClock
+from tests.support.exporter import NOW_MS, Client, converse, record_of, save
+from tests.support.memory_store import MemoryStore
+from tests.support.surveys import WEEK, survey_text
+
+RULES = """
+[[alert]]
+value = "red"
+above = 0.4
+
+[[alert]]
+value = "blue"
+below = 0.1
+"""
+COLOUR = parse_survey(survey_text() + RULES, "colour.toml")
+
+
+def record(red: float | None, blue: float | None, *, threshold: float = 0.4) -> EstimateRecord:
+    bounds = [AlertBound("red", "above", threshold, 0.005, red), AlertBound("blue", "below", 0.1, 0.005, blue)]
+    return msgspec.structs.replace(record_of(COLOUR, WEEK, [0.5, 0.3, 0.2]), alerts=bounds)
+
+
+def test_a_rule_fires_when_its_bound_is_beyond_the_threshold_and_not_before() -> None:
+    states = [(alert.name, alert.state) for alert in threshold_alerts(COLOUR, {"open": record(0.41, 0.2)})]
+    assert states == [("ThawFrequencyAboveThreshold", "firing"), ("ThawFrequencyBelowThreshold", "inactive")]
+    [above, below] = threshold_alerts(COLOUR, {"open": record(0.4, None), "1": record(None, 0.05)})
+    assert (above.state, below.state, below.window) == ("inactive", "firing", "1")
+    assert below.summary == "blue is surely below 0.1: the bound is 0.05"
+    assert below.since_ms is None, "the stored estimate does not tell since when"
+
+
+def test_bounds_of_a_rule_that_was_changed_since_do_not_count() -> None:
+    [above, _] = threshold_alerts(COLOUR, {"open": record(0.41, None, threshold=0.3)})
+    assert above.state == "inactive"
+
+
+def test_a_store_that_is_away_and_a_canary_that_strays_are_alerts() -> None:
+    down = store_down(NOW_MS, "no route")
+    assert [(alert.name, alert.state) for alert in pipeline_alerts(down)] == [("ThawEstimateStale", "firing")]
+    strayed = CanaryScore("canary-00000000", WEEK, "north", -7.25, 3.5)
+    ok: Health = msgspec.structs.replace(down, status="ok", reasons=[], canary=strayed)
+    [stale, canary] = pipeline_alerts(ok)
+    assert (stale.state, stale.summary) == ("inactive", "")
+    assert (canary.state, canary.summary) == ("firing", "north is -7.2 standard errors from its truth")
+
+
+def test_without_prometheus_the_api_judges_by_what_is_stored() -> None:
+    store = MemoryStore(ManualClock(NOW_MS))
+    save(store, record(0.41, 0.2))
+
+    async def talk(client: Client) -> Alerts:
+        return msgspec.json.decode(await (await client.get("/api/v1/alerts")).read(), type=Alerts)
+
+    answer: Alerts = converse(store, [COLOUR], talk)
+    assert answer.source == "estimates"
+    assert [(alert.name, alert.value) for alert in answer.alerts if alert.state == "firing"] == [
+        ("ThawEstimateStale", None),
+        ("ThawFrequencyAboveThreshold", "red"),
+    ], "no worker speaks in this test, so estimates stand still"
+
+
+ANSWER: dict[str, Any] = {
+    "status": "success",
+    "data": {
+        "groups": [
+            {
+                "rules": [
+                    {"type": "recording", "name": "x"},
+                    {"type": "alerting", "name": "Quiet", "labels": {}, "annotations": {"summary": "{{ $value }}"}},
+                    {
+                        "type": "alerting",
+                        "name": "Loud",
+                        "alerts": [
+                            {
+                                "state": "pending",
+                                "labels": {"survey": "s", "value": "v", "window": "1"},
+                                "annotations": {"summary": "soon", "runbook_url": "docs/runbooks/Loud.md"},
+                                "activeAt": "2026-09-21T14:14:00.123456789Z",
+                            },
+                            {"state": "firing", "labels": {}, "annotations": {"description": "now"}},
+                        ],
+                    },
+                ]
+            }
+        ]
+    },
+}
+
+
+def test_prometheus_is_read_firing_alerts_first() -> None:
+    found = alerts_of(ANSWER).alerts
+    assert [(alert.name, alert.state, alert.summary) for alert in found] == [
+        ("Loud", "firing", "now"),
+        ("Loud", "pending", "soon"),
+        ("Quiet", "inactive", ""),
+    ]
+    assert (found[1].survey, found[1].value, found[1].window) == ("s", "v", "1")
+    assert found[1].since_ms == 1_790_000_040_123
+    assert found[1].runbook == "docs/runbooks/Loud.md"
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(200, ANSWER), (500, {}), (200, {}), (200, {"data": None}), (200, []), (200, "<html>")],
+    ids=["good", "error", "empty", "null", "list", "text"],
+)
+def test_a_prometheus_that_is_ill_is_told_as_unreachable(status: int, body: Any) -> None:
+    asked = 0
+
+    async def rules(_request: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        return web.json_response(body, status=status)
+
+    async def talk() -> tuple[Alerts, Alerts]:
+        app = web.Application()
+        app.router.add_get("/api/v1/rules", rules)
+        async with TestServer(app) as server:
+            source = PrometheusAlerts(f"{server.make_url('/')}")
+            return await source(), await source()
+
+    first, second = asyncio.run(talk())
+    assert first == second
+    assert first.source == ("prometheus" if body is ANSWER else "unreachable")
+    assert asked == 1, "however many people look, Prometheus is asked every other second"
+
+
+def test_a_prometheus_that_is_not_there_is_told_as_unreachable() -> None:
+    assert asyncio.run(PrometheusAlerts("http://127.0.0.1:1")()) == Alerts("unreachable", [])

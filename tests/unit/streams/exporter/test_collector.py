@@ -1,0 +1,188 @@
+"""The exporter: what is served from a store, without a network between."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+from aiohttp import ClientResponse
+from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client.parser import text_string_to_metric_families
+
+from producers.survey.survey import Survey
+from streams.exporter.reader import Reader, chosen_values, windows_by_age
+from streams.exporter.server import make_app
+from streams.metrics import METRICS
+from streams.store.contract import UNKNOWN_SURVEY, Dirty, StoreUnavailableError
+from streams.windows.record import EstimateRecord, ValueEstimate
+from tests.support.clock import ManualClock
+from tests.support.memory_store import MemoryStore
+from tests.support.surveys import WEEK, survey
+
+MINUTE_MS = 60_000
+NOW_MS = WEEK + 10_000
+
+
+class Known:
+    def __init__(self, *surveys: Survey) -> None:
+        self._surveys = surveys
+
+    def surveys(self, now_ms: int) -> Sequence[Survey]:  # noqa: ARG002
+        return self._surveys
+
+
+def record_of(known: Survey, window_ms: int, estimates: Sequence[float | None], *, users: int = 100) -> EstimateRecord:
+    rows = [
+        ValueEstimate(label, number, 0.01, None if number is None else number - 0.1, number and number + 0.1)
+        for label, number in zip(known.mechanism.labels, estimates, strict=True)
+    ]
+    return EstimateRecord(
+        version=1,
+        survey=known.id,
+        window_start_ms=window_ms,
+        window_end_ms=window_ms + MINUTE_MS,
+        read_ms=NOW_MS - 500,
+        computed_ms=NOW_MS - 400,
+        users=users,
+        users_per_rung=[users - 30, 20, 10],
+        epsilons=[0.5, 1.0, 2.0],
+        method="pooled",
+        population="fleet",
+        alpha=0.05,
+        homogeneity_p=None,
+        notes=[],
+        values=rows,
+    )
+
+
+def save(store: MemoryStore, record: EstimateRecord) -> None:
+    secret = store.lock(record.survey, record.window_start_ms, 1_000)
+    assert secret is not None
+    assert store.save_estimate(
+        record.survey, record.window_start_ms, secret, record.encode(), record.window_start_ms + 10 * MINUTE_MS
+    )
+    store.unlock(record.survey, record.window_start_ms, secret)
+
+
+def serve(
+    store: MemoryStore, *surveys: Survey, value_limit: int = 100
+) -> Callable[[Callable[[TestClient[Any, Any]], Awaitable[Any]]], Any]:
+    """Return what runs a conversation with the exporter."""
+
+    def run(conversation: Callable[[TestClient[Any, Any]], Awaitable[Any]]) -> Any:
+        async def talk() -> Any:
+            reader = Reader(store, Known(*surveys), clock=ManualClock(NOW_MS))
+            async with TestClient(TestServer(make_app(reader, value_limit=value_limit))) as client:
+                return await conversation(client)
+
+        return asyncio.run(talk())
+
+    return run
+
+
+async def text_of(client: TestClient[Any, Any], path: str) -> str:
+    response: ClientResponse = await client.get(path)
+    assert response.status == 200, await response.text()
+    return await response.text()
+
+
+def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(ManualClock(NOW_MS))
+
+
+def test_ages_count_back_from_the_window_that_closes_next() -> None:
+    #   -1m       0         1m
+    #   [--- 1 ---)[- open -)
+    #                ^ now
+    tumbling = windows_by_age(survey(), NOW_MS)
+    assert tumbling == {"open": WEEK} | {str(age): WEEK - age * MINUTE_MS for age in range(1, 6)}
+    #   hopping by 20 s: three windows are open, the oldest closes next
+    hopping = windows_by_age(survey(size='size = "1m"\nstep = "20s"'), NOW_MS)
+    assert hopping["open"] == WEEK - 40_000
+    assert hopping["1"] == WEEK - 60_000
+
+
+def test_estimates_counters_and_times_become_metrics(store: MemoryStore) -> None:
+    colour = survey()
+    save(store, record_of(colour, WEEK, [0.5, 0.3, None]))
+    save(store, record_of(colour, WEEK - MINUTE_MS, [0.6, 0.3, 0.1]))
+    save(store, record_of(colour, WEEK - 6 * MINUTE_MS, [0.6, 0.3, 0.1]))
+    store.count(colour.id, WEEK, {"expired": 4, "rejected:rung": 2}, WEEK + 10 * MINUTE_MS)
+    store.count(UNKNOWN_SURVEY, None, {"rejected:magic": 3}, WEEK + 10 * MINUTE_MS)
+    store.mark_dirty([(colour.id, WEEK)])
+    found = samples(serve(store, colour)(lambda client: text_of(client, "/metrics")))
+
+    def value(name: str, **labels: str) -> float | None:
+        return found.get((name, tuple(sorted(labels.items()))))
+
+    assert value("thaw_store_up") == 1
+    assert value("thaw_frequency_estimate_ratio", survey=colour.id, value="red", window="open") == 0.5
+    assert value("thaw_frequency_estimate_ratio", survey=colour.id, value="red", window="1") == 0.6
+    assert value("thaw_frequency_lower_bound_ratio", survey=colour.id, value="red", window="1") == pytest.approx(0.5)
+    assert value("thaw_frequency_upper_bound_ratio", survey=colour.id, value="red", window="1") == pytest.approx(0.7)
+    assert value("thaw_frequency_estimate_ratio", survey=colour.id, value="blue", window="open") is None
+    assert value("thaw_users", survey=colour.id, window="open", rung="0") == 70
+    assert value("thaw_window_end_timestamp_seconds", survey=colour.id, window="1") == WEEK / 1_000
+    assert value("thaw_estimate_timestamp_seconds", survey=colour.id, window="1") == (NOW_MS - 400) / 1_000
+    assert value("thaw_reports_applied_total", survey=colour.id) == 0, "counters start at zero, not absent"
+    assert value("thaw_reports_expired_total", survey=colour.id) == 4
+    assert value("thaw_reports_rejected_total", survey=colour.id, reason="rung") == 2
+    assert value("thaw_reports_rejected_total", survey=UNKNOWN_SURVEY, reason="magic") == 3
+    assert value("thaw_dirty_windows") == 1
+    assert {dict(labels)["window"] for name, labels in found if "window" in dict(labels)} == {"open", "1"}
+
+
+def test_every_metric_of_the_table_is_described_and_no_other(store: MemoryStore) -> None:
+    text = serve(store)(lambda client: text_of(client, "/metrics"))
+    described = set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
+    assert described == {metric.name for metric in METRICS if metric.part == "exporter"}
+
+
+def test_a_survey_with_many_values_shows_the_most_frequent_ones(store: MemoryStore) -> None:
+    colour = survey()
+    save(store, record_of(colour, WEEK, [0.1, 0.5, 0.4]))
+    found = samples(serve(store, colour, value_limit=2)(lambda client: text_of(client, "/metrics")))
+    shown = {dict(labels)["value"] for name, labels in found if name == "thaw_frequency_estimate_ratio"}
+    assert shown == {"green", "blue"}
+    assert found["thaw_frequency_values_left_out", (("survey", colour.id),)] == 1
+
+
+def test_windows_with_more_users_weigh_more_when_values_are_chosen() -> None:
+    colour = survey()
+    records = [record_of(colour, WEEK, [0.9, 0.1, 0.0], users=10), record_of(colour, WEEK, [0.0, 0.1, 0.9], users=90)]
+    assert chosen_values(colour.mechanism.labels, records, 1) == {"blue"}
+    assert chosen_values(colour.mechanism.labels, [], 2) == {"red", "green"}, "without estimates as the survey lists"
+
+
+class Away(MemoryStore):
+    def counters(self, *_place: Any) -> dict[str, int]:
+        raise StoreUnavailableError("no route")
+
+    def dirty(self) -> list[Dirty]:
+        raise StoreUnavailableError("no route")
+
+    def window_starts(self, survey_id: str) -> list[int]:
+        raise StoreUnavailableError(f"no route to {survey_id}")
+
+
+def test_a_store_that_is_away_is_told_and_nothing_old_is_shown() -> None:
+    colour, away = survey(), Away(ManualClock(NOW_MS))
+
+    async def talk(client: TestClient[Any, Any]) -> tuple[str, list[int]]:
+        text = await text_of(client, "/metrics")
+        paths = ("/healthz", f"/api/v1/surveys/{colour.id}/windows")
+        return text, [(await client.get(path)).status for path in paths]
+
+    text, statuses = serve(away, colour)(talk)
+    assert samples(text) == {("thaw_store_up", ()): 0.0}
+    assert statuses == [503, 503]

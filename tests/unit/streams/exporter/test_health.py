@@ -1,0 +1,164 @@
+"""Health: rates, the canary's score, and when numbers are called stale."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from producers.survey.survey import Canary, Survey
+from streams.exporter.api import Health
+from streams.exporter.health import (
+    DIRTY_MS,
+    RATES_KEPT,
+    Rates,
+    canary_score,
+    make_health,
+    stale_after_ms,
+    store_down,
+    totals,
+)
+from streams.store.contract import Dirty
+from streams.store.heartbeats import SILENT_MS, Heartbeat
+from streams.windows.record import EstimateRecord, ValueEstimate
+from tests.support.exporter import NOW_MS, record_of
+from tests.support.surveys import WEEK, survey
+
+
+def test_a_rate_is_taken_over_the_last_looks() -> None:
+    rates = Rates()
+    assert (rates.applied, rates.rejected, rates.history()) == (None, None, [])
+    for look in range(8):
+        rates.look(look * 2_000, look * 1_000, look * 4)
+    assert rates.applied == 500.0
+    assert rates.rejected == 2.0
+    assert rates.history() == [500.0] * 7
+
+
+def test_looks_that_come_too_soon_are_not_kept() -> None:
+    rates = Rates()
+    for now_ms in (0, 500, 1_999, 2_000):
+        rates.look(now_ms, now_ms, 0)
+    assert rates.history() == [1_000.0]
+
+
+@pytest.mark.parametrize("look", [(10_000, 4, 9), (10_000, 9, 4), (3_000, 9, 9)])
+def test_another_redis_or_a_clock_set_back_starts_the_rates_over(look: tuple[int, int, int]) -> None:
+    rates = Rates()
+    rates.look(0, 0, 0)
+    rates.look(4_000, 8, 8)
+    rates.look(*look)
+    assert (rates.applied, rates.history()) == (None, [])
+
+
+def test_old_rates_are_forgotten() -> None:
+    rates = Rates()
+    for look in range(3 * RATES_KEPT):
+        rates.look(look * 2_000, look, 0)
+    assert len(rates.history()) == RATES_KEPT
+
+
+def test_counters_of_all_surveys_are_added() -> None:
+    counted, rejected = totals([{"applied": 3, "rejected:rung": 1}, {"applied": 4, "expired": 2, "rejected:rung": 1}])
+    assert counted == {"applied": 7, "duplicate": 0, "stale": 0, "conflict": 0, "expired": 2}
+    assert rejected == {"rung": 2}
+
+
+def canary() -> Survey:
+    return replace(survey(), canary=Canary(2_000, 1, (0.5, 0.3, 0.2)))
+
+
+def canary_record(estimates: list[float | None], *, population: str = "fleet", users: int = 2_000) -> EstimateRecord:
+    record = record_of(canary(), WEEK, [0.5, 0.3, 0.2], users=users)
+    rows = [ValueEstimate(name, share, 0.0004, None, None) for name, share in zip("abc", estimates, strict=True)]
+    return EstimateRecord(**{**as_dict(record), "values": rows, "population": population})
+
+
+def as_dict(record: EstimateRecord) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in record.__struct_fields__}
+
+
+def test_the_canary_is_scored_where_it_is_farthest_from_its_truth() -> None:
+    score = canary_score(canary(), [canary_record([0.5, 0.3, 0.1])])
+    assert score is not None
+    # sqrt(0.0004 + 0.2 * 0.8 / 2000) = 0.0219: a tenth below is 4.56 of them.
+    assert score.value == "c"
+    assert score.z == pytest.approx(-4.564, abs=0.001)
+    assert score.limit == canary().limits.canary_z
+    sampling = canary_score(canary(), [canary_record([0.5, 0.3, 0.1], population="sampling")])
+    assert sampling is not None
+    assert sampling.z == pytest.approx(-5.0)
+
+
+def test_the_canary_is_judged_by_several_windows_together() -> None:
+    low, high = canary_record([0.5, 0.3, 0.1]), canary_record([0.5, 0.3, 0.3])
+    once, four_times = canary_score(canary(), [low]), canary_score(canary(), [low] * 4)
+    assert once is not None
+    assert four_times is not None
+    assert four_times.z == pytest.approx(2 * once.z, abs=0.01)
+    balanced = canary_score(canary(), [low, high])
+    assert balanced is not None
+    assert balanced.z == pytest.approx(0.0, abs=0.001)
+
+
+def test_no_score_without_a_canary_or_an_estimate() -> None:
+    assert canary_score(survey(), [record_of(survey(), WEEK, [0.5, 0.3, 0.2])]) is None
+    assert canary_score(canary(), [canary_record([None, None, None])]) is None
+    assert canary_score(canary(), [canary_record([0.5, 0.3, 0.2], users=0)]) is None
+
+
+def word(age_ms: int) -> Heartbeat:
+    return Heartbeat("a", NOW_MS - age_ms, 3, None, None, None)
+
+
+def health(
+    *, last_age_ms: int | None = 400, words: list[Heartbeat] | None = None, dirty: list[Dirty] | None = None
+) -> Health:
+    colour = survey()
+    return make_health(
+        NOW_MS,
+        surveys=[colour],
+        newest={} if last_age_ms is None else {colour.id: NOW_MS - last_age_ms},
+        counters=[],
+        words=[word(500)] if words is None else words,
+        dirty=dirty or [],
+        rates=Rates(),
+        canary=None,
+    )
+
+
+def test_fresh_estimates_and_a_living_worker_are_ok() -> None:
+    found = health()
+    assert (found.status, found.reasons, found.lag_records) == ("ok", [], 3)
+
+
+def test_a_system_that_nobody_started_yet_is_not_called_stale() -> None:
+    assert health(last_age_ms=None, words=[]).status == "ok"
+
+
+def test_a_dead_worker_is_noticed_and_what_it_means_is_told() -> None:
+    found = health(words=[word(SILENT_MS + 1_000)])
+    assert (found.status, found.lag_records) == ("stale", None)
+    assert found.reasons == [
+        "No worker has been heard of for 11 s. Estimates stand still; reports wait in Kafka and none is lost."
+    ]
+    assert health(words=[]).reasons[0].startswith("No worker has been heard of. ")
+
+
+def test_surveys_without_news_are_stale_but_only_after_a_window_without_any() -> None:
+    limit_ms = stale_after_ms(survey())
+    assert limit_ms == 120_000
+    assert health(last_age_ms=limit_ms).status == "ok"
+    found = health(last_age_ms=limit_ms + 1)
+    assert (found.status, found.surveys[0].stale) == ("stale", True)
+    assert found.reasons == ["No new reports for any survey in the last 2 min."]
+
+
+def test_counts_that_wait_for_their_estimate_are_told() -> None:
+    mark = Dirty("colour", WEEK, (NOW_MS - DIRTY_MS - 1) * 1_000.0)
+    assert health(dirty=[mark]).reasons == ["1 window waits for an estimate: the workers are behind."]
+    assert health(dirty=[mark._replace(score=NOW_MS * 1_000.0)]).status == "ok"
+
+
+def test_a_store_that_is_away_hides_every_number() -> None:
+    found = store_down(NOW_MS, "no route")
+    assert (found.status, found.workers, found.canary, found.last_estimate_ms) == ("down", [], None, None)

@@ -1,0 +1,59 @@
+"""The description of the API: complete, consistent with what is served, and in the docs."""
+
+import json
+import re
+
+from streams.exporter import openapi
+from streams.exporter.reader import Reader
+from streams.exporter.server import make_app
+from tests.support.docs import DOCS, generated_block
+from tests.support.exporter import Known
+from tests.support.memory_store import MemoryStore
+
+DESCRIPTION = json.loads(json.dumps(openapi.description()))
+
+
+def test_every_path_of_the_api_is_described_and_no_other() -> None:
+    app = make_app(Reader(MemoryStore(), Known()), value_limit=1)
+    served = {resource.canonical for resource in app.router.resources()}
+    api = {path for path in served if path.startswith("/api/v1/")}
+    assert api == set(DESCRIPTION["paths"])
+    assert served - api == {"/", "/static/{path}", "/metrics", "/healthz", "/api/openapi.json"}
+
+
+def test_every_reference_leads_somewhere() -> None:
+    schemas = DESCRIPTION["components"]["schemas"]
+    references = re.findall(r'"#/components/schemas/(\w+)"', json.dumps(DESCRIPTION))
+    assert references
+    assert set(references) <= set(schemas)
+
+
+def test_keys_that_programs_rely_on_are_there() -> None:
+    """A key that vanishes or changes its type breaks somebody: this list only grows."""
+    schemas = DESCRIPTION["components"]["schemas"]
+    stable = {
+        "SurveyInfo": "id name question mechanism guarantee values epsilons opens_ms window_size_ms window_step_ms "
+        "retention_ms method population alpha jitter_ms quantities canary",
+        "Windows": "survey windows truncated",
+        "Window": "version survey window_start_ms window_end_ms read_ms computed_ms users users_per_rung epsilons "
+        "method population alpha homogeneity_p notes values truth",
+        "ValueEstimate": "value estimate variance lower upper simultaneous_lower simultaneous_upper always_valid_lower "
+        "always_valid_upper",
+        "Truth": "shares devices settled",
+        "Life": "survey window_start_ms window_end_ms values openings_ms epsilons points",
+        "LifePoint": "time_ms users_per_rung values estimate lower upper",
+        "Health": "now_ms status reasons reports_per_second rates reports rejected rejected_per_second lag_records "
+        "dirty_windows workers last_estimate_ms canary surveys",
+        "Worker": "name time_ms alive lag_records last_batch_ms latency_p50_seconds latency_p99_seconds",
+        "CanaryScore": "survey window_start_ms value z limit",
+        "SurveyHealth": "survey last_estimate_ms stale stale_after_ms",
+        "Alerts": "source alerts",
+        "Alert": "name state survey value window summary since_ms runbook",
+        "Problem": "error",
+    }
+    for name, keys in stable.items():
+        assert set(keys.split()) <= set(schemas[name]["properties"]), name
+
+
+def test_the_documented_table_is_the_one_in_force() -> None:
+    assert generated_block(DOCS / "dashboard.md", "api") == openapi.documentation()

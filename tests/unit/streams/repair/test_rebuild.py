@@ -1,0 +1,249 @@
+"""Counting again from Kafka: what is lost comes back, what is wrong goes, and workers at work lose nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from estimators.tally import Tally
+from producers.survey.survey import Survey
+from streams.cli.rebuild import as_data, moment_ms
+from streams.kafka.reader import Held
+from streams.repair.rebuild import Rebuilder, WindowCount
+from streams.store.contract import Key, Shape
+from streams.worker.applier import Applier
+from streams.worker.fold import PartitionBatch
+from streams.worker.table import PlainTable
+from tests.support.clock import ManualClock
+from tests.support.memory_store import MemoryStore
+from tests.support.reports import (
+    CATEGORICAL,
+    NOW_MS,
+    SURVEYS,
+    TOPIC,
+    WINDOW,
+    WINDOW_MS,
+    Report,
+    SurveyDict,
+    batch_of,
+    messages_of,
+    oracle,
+    packed,
+    random_reports,
+    token_in,
+)
+
+PARTITIONS = 2
+
+
+class Topic:
+    """A topic in memory that is read from where the last look ended; `deleted` records at its start are gone."""
+
+    def __init__(self) -> None:
+        self.log: list[list[tuple[bytes, int]]] = [[] for _ in range(PARTITIONS)]
+        self.deleted = 0
+        self._at = [0] * PARTITIONS
+        self.before_read: Callable[[], None] = lambda: None
+
+    def rewind(self) -> None:
+        self._at = [0] * PARTITIONS
+
+    def send(self, survey: Survey, reports: list[Report], *, window_ms: int = WINDOW, at_ms: int = NOW_MS) -> None:
+        for partition, message in messages_of(survey, reports, partitions=PARTITIONS, window_ms=window_ms).items():
+            self.log[partition].append((message, at_ms))
+
+    def batches(self, starts: list[int]) -> list[PartitionBatch]:
+        batches = []
+        for partition, records in enumerate(self.log):
+            for offset in range(starts[partition], len(records)):
+                value, at_ms = records[offset]
+                batches.append(batch_of(value, partition=partition, start=offset, timestamp_ms=at_ms))
+        return batches
+
+    def read(self) -> Iterator[list[PartitionBatch]]:
+        self.before_read()
+        found = self.batches([max(at, self.deleted) for at in self._at])
+        self._at = [len(records) for records in self.log]
+        yield found
+
+    def held(self) -> dict[int, Held]:
+        return {
+            partition: Held(
+                min(self.deleted, len(records)), records[self.deleted][1] if len(records) > self.deleted else None
+            )
+            for partition, records in enumerate(self.log)
+        }
+
+
+class Bench:
+    """A topic, a store and a worker."""
+
+    def __init__(self, survey: Survey = CATEGORICAL) -> None:
+        self.survey, self.topic, self.clock = survey, Topic(), ManualClock(NOW_MS)
+        self.store = MemoryStore(self.clock)
+        self._worked = [0] * PARTITIONS
+        self.applier = Applier(
+            self.store, SurveyDict(*SURVEYS), lambda _: None, partitions=PARTITIONS, clock=self.clock
+        )
+        self.applier.assigned(TOPIC, dict.fromkeys(range(PARTITIONS), 0))
+
+    def work(self) -> None:
+        self.applier.process(self.topic.batches(self._worked))
+        self._worked = [len(records) for records in self.topic.log]
+
+    def rebuild(self, *, replace: bool = False, window_ms: int | None = None) -> list[WindowCount]:
+        self.topic.rewind()
+        self.rebuilder = Rebuilder(
+            self.store, self.topic, self.survey, partitions=PARTITIONS, window_ms=window_ms, clock=self.clock
+        )
+        return self.rebuilder.run(replace=replace)
+
+    def tally(self, window_ms: int = WINDOW) -> Tally:
+        return self.store.tally(self.survey.id, window_ms, self.survey.shards, Shape.of(self.survey))
+
+
+def some(survey: Survey, count: int = 40, seed: int = 1) -> list[Report]:
+    return random_reports(survey, users=12, count=count, rng=random.Random(seed))
+
+
+@pytest.mark.parametrize("survey", SURVEYS, ids=lambda survey: survey.name)
+def test_a_lost_store_comes_back_from_kafka_alone(survey: Survey) -> None:
+    bench = Bench(survey)
+    reports = some(survey)
+    for stranger in SURVEYS:
+        if stranger is not survey:
+            bench.topic.send(stranger, some(stranger))
+    for start in range(0, len(reports), 7):
+        bench.topic.send(survey, reports[start : start + 7])
+    expected = oracle(survey, reports)
+    [found] = bench.rebuild()
+    assert (found.status, found.missing, found.extra) == ("differs", expected.total_users, 0)
+    assert bench.tally().total_users == 0
+    [found] = bench.rebuild(replace=True)
+    assert (found.status, found.right) == ("replaced", expected)
+    assert bench.tally() == expected
+    assert [mark.window_ms for mark in bench.store.dirty()] == [WINDOW]
+    bench.work()
+    assert bench.tally() == expected
+    assert [count.status for count in bench.rebuild()] == ["equal"]
+
+
+def test_what_workers_have_counted_equals_what_is_counted_again() -> None:
+    bench = Bench()
+    for window in range(3):
+        bench.topic.send(CATEGORICAL, some(CATEGORICAL, seed=window), window_ms=WINDOW - window * WINDOW_MS)
+    bench.work()
+    before = bench.store.seen([Key(CATEGORICAL.id, WINDOW, shard) for shard in range(4)])
+    assert [count.status for count in bench.rebuild(replace=True)] == ["equal"] * 3
+    assert bench.store.seen(list(before)) == before
+    [only] = bench.rebuild(window_ms=WINDOW - WINDOW_MS)
+    assert only.window_ms == WINDOW - WINDOW_MS
+    assert bench.rebuilder.lag(TOPIC) == 0
+
+
+def test_what_kafka_never_held_goes_and_what_cannot_be_read_is_replaced() -> None:
+    bench = Bench()
+    bench.topic.send(CATEGORICAL, some(CATEGORICAL))
+    bench.work()
+    expected = bench.tally()
+    made_up = PlainTable(Shape.of(CATEGORICAL))
+    made_up.fold(packed(CATEGORICAL, [Report(token_in(1, 99, CATEGORICAL), 2, b"\0")]))
+    key = Key(CATEGORICAL.id, WINDOW, 1)
+    assert bench.store.replace(key, bench.store.seen([key])[key], made_up)
+    [found] = bench.rebuild()
+    assert (found.status, found.extra) == ("differs", 1)
+    bench.store._state.logs[Key(CATEGORICAL.id, WINDOW, 2)].chunks.append(b"half a record")
+    assert [count.status for count in bench.rebuild()] == ["unreadable"]
+    assert [count.status for count in bench.rebuild(replace=True)] == ["replaced"]
+    assert bench.tally() == expected
+
+
+def test_a_window_that_kafka_holds_only_in_part_is_never_shortened() -> None:
+    bench = Bench()
+    everyone = [Report(token_in(0, user, CATEGORICAL), 0, b"\1") for user in range(6)]
+    for report in everyone:
+        bench.topic.send(CATEGORICAL, [report])
+    bench.work()
+    bench.topic.send(CATEGORICAL, [Report(everyone[0].token, 2, b"\3")])
+    bench.topic.deleted = 4
+    [found] = bench.rebuild(replace=True)
+    assert (found.status, found.complete, found.missing) == ("replaced", False, 1)
+    assert bench.tally() == oracle(CATEGORICAL, [*everyone, Report(everyone[0].token, 2, b"\3")])
+    [found] = bench.rebuild(replace=True)
+    assert (found.status, found.right.total_users) == ("equal", 6)
+
+
+def test_kafka_is_complete_if_what_it_lacks_came_before_the_window() -> None:
+    bench = Bench()
+    for at_ms in (WINDOW - 2 * WINDOW_MS, WINDOW - CATEGORICAL.skew_ms - 1):
+        bench.topic.send(
+            CATEGORICAL, [Report(token_in(0, 1, CATEGORICAL), 0, b"\1")], window_ms=WINDOW - WINDOW_MS, at_ms=at_ms
+        )
+    bench.topic.send(CATEGORICAL, [Report(token_in(0, 2, CATEGORICAL), 0, b"\1")])
+    bench.topic.deleted = 1
+    assert [(count.window_ms, count.complete) for count in bench.rebuild()] == [
+        (WINDOW - WINDOW_MS, False),
+        (WINDOW, True),
+    ]
+
+
+def test_what_a_worker_counts_meanwhile_is_not_lost() -> None:
+    bench = Bench()
+    sent = some(CATEGORICAL)
+    bench.topic.send(CATEGORICAL, sent)
+    bench.work()
+    bench.store._state.logs.clear()
+
+    def somebody_works() -> None:
+        # At the moment that hurts most: the state of the store was seen, Kafka not yet read.
+        if len(sent) < 160:
+            more = some(CATEGORICAL, seed=len(sent))
+            sent.extend(more)
+            bench.topic.send(CATEGORICAL, more)
+            bench.work()
+
+    bench.topic.before_read = somebody_works
+    [found] = bench.rebuild(replace=True)
+    assert len(sent) > 80
+    assert found.status == "replaced"
+    assert bench.tally() == oracle(CATEGORICAL, sent)
+
+
+def test_a_window_that_never_stands_still_is_told_as_such() -> None:
+    bench = Bench()
+    bench.topic.send(CATEGORICAL, [Report(token_in(0, 1, CATEGORICAL), 0, b"\1")])
+    bench.work()
+    spoilt = bench.store._state.logs[Key(CATEGORICAL.id, WINDOW, 0)].chunks
+    bench.topic.before_read = lambda: spoilt.append(b"half a record")
+    assert [found.status for found in bench.rebuild(replace=True)] == ["moving"]
+    bench.topic.before_read = lambda: None
+    assert [found.status for found in bench.rebuild(replace=True)] == ["replaced"]
+
+
+def test_expired_windows_are_not_looked_at_and_lag_is_told() -> None:
+    bench = Bench()
+    bench.topic.send(CATEGORICAL, some(CATEGORICAL))
+    [found] = bench.rebuild()
+    assert bench.rebuilder.lag(TOPIC) == 2
+    data = as_data(CATEGORICAL, [replace(found, status="moving")], 2)
+    assert data["lag_records"] == 2
+    assert data["windows"][0] == {
+        "start_ms": WINDOW,
+        "status": "moving",
+        "users": found.missing,
+        "users_stored": 0,
+        "missing": found.missing,
+        "extra": 0,
+        "complete": True,
+    }
+    bench.clock.advance(CATEGORICAL.retention_ms + WINDOW_MS + 86_400_000)
+    assert bench.rebuild() == []
+
+
+def test_moments_are_numbers_or_iso() -> None:
+    assert moment_ms("2026-01-31T12:00") == moment_ms("2026-01-31T13:00+01:00") == 1_769_860_800_000
+    with pytest.raises(ValueError, match="noon"):
+        moment_ms("noon")

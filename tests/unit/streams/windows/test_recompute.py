@@ -1,0 +1,326 @@
+"""Recomputation without a leader: marks, locks, crashes between any two steps."""
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from estimators.estimates import Estimates
+from estimators.exact.randomness import SeededBits
+from estimators.tally import Tally
+from producers.survey.survey import Survey
+from producers.wire.frames import Reports, encode, shards_of
+from streams.kafka.publisher import Outgoing, PublishError
+from streams.metrics import worker_metrics
+from streams.store.contract import Shape, StoreUnavailableError
+from streams.windows.latency import Latencies
+from streams.windows.recompute import LOCK_MS, Recomputer
+from streams.windows.record import RecordError, decode_estimate, make_record
+from streams.worker.applier import Applier
+from streams.worker.fold import DeadLetter, PartitionBatch, Record
+from tests.support.clock import ManualClock
+from tests.support.memory_store import MemoryStore
+from tests.support.surveys import WEEK, survey
+
+PARTITIONS = 4
+
+
+class Known:
+    """Surveys that are simply there."""
+
+    def __init__(self, *surveys: Survey) -> None:
+        self._surveys = surveys
+
+    def surveys(self, now_ms: int) -> Sequence[Survey]:  # noqa: ARG002
+        return self._surveys
+
+    def get(self, digest: bytes, now_ms: int) -> Survey | None:  # noqa: ARG002
+        return next((found for found in self._surveys if found.digest == digest), None)
+
+
+def fill(store: MemoryStore, known: Survey, clock: ManualClock, devices: int, window_ms: int, *, seed: int = 1) -> None:
+    """Let devices answer on mixed rungs, through the applier."""
+    rng = np.random.default_rng(seed)
+    values = [
+        known.mechanism.labels[i] for i in rng.choice(len(known.mechanism.labels), size=devices, p=[0.6, 0.3, 0.1])
+    ]
+    bits = SeededBits(seed)
+    drawn = known.mechanism.draw(known.mechanism.encode(values, bits), bits)
+    tokens = rng.integers(0, 256, size=(devices, 16), dtype=np.uint8)
+    rungs = rng.integers(0, known.mechanism.rungs, size=devices).astype(np.uint8)
+    answers = drawn.answers[rungs, np.arange(devices)].reshape(devices, 1).view(np.uint8)
+    shards = shards_of(tokens, known.shards)
+    refused: list[Sequence[DeadLetter]] = []
+    applier = Applier(store, Known(known), refused.append, partitions=PARTITIONS, clock=clock)
+    batches = []
+    for partition in range(PARTITIONS):
+        frames = b""
+        for shard in range(partition, known.shards, PARTITIONS):
+            mine = shards == shard
+            if mine.any():
+                reports = Reports(tokens[mine], answers[mine], rungs[mine], None)
+                frames += encode(known.digest, window_ms, clock(), shard, reports, known.layout)
+        batches.append(PartitionBatch("reports", partition, [Record(0, clock(), frames)], 1))
+    applied = applier.process(batches)
+    assert applied.applied == devices
+
+
+class Outbox:
+    """Takes published estimates; fails while `away`."""
+
+    def __init__(self) -> None:
+        self.messages: list[Outgoing] = []
+        self.away = False
+
+    def __call__(self, messages: Sequence[Outgoing]) -> None:
+        if self.away:
+            raise PublishError("away")
+        self.messages += messages
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(WEEK + 10_000)
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> MemoryStore:
+    return MemoryStore(clock)
+
+
+def test_a_marked_window_is_estimated_stored_and_published(store: MemoryStore, clock: ManualClock) -> None:
+    colour, outbox = survey(), Outbox()
+    fill(store, colour, clock, 3_000, WEEK)
+    assert Recomputer(store, Known(colour), outbox, "estimates", clock=clock).tick() == 1
+    payload = store.estimate(colour.id, WEEK)
+    assert payload is not None
+    record = decode_estimate(payload)
+    assert (record.survey, record.window_start_ms, record.window_end_ms) == (colour.id, WEEK, WEEK + 60_000)
+    assert record.users == sum(record.users_per_rung) == 3_000
+    assert [row.value for row in record.values] == ["red", "green", "blue"]
+    expected = colour.mechanism.estimate(store.tally(colour.id, WEEK, colour.shards, Shape.of(colour)))
+    assert [row.estimate for row in record.values] == list(expected.value)
+    assert [row.upper for row in record.values] == list(expected.upper)
+    for row in record.values:
+        assert row.always_valid_lower is not None
+        assert row.always_valid_upper is not None
+        assert row.lower is not None
+        assert row.upper is not None
+        assert row.always_valid_lower < row.lower, "bounds for every look are wider than for one"
+        assert row.always_valid_upper > row.upper
+    assert store.dirty() == []
+    [message] = outbox.messages
+    assert (message.topic, message.key, message.value) == ("estimates", f"{colour.id}:{WEEK}".encode(), payload)
+    assert Recomputer(store, Known(colour), outbox, "estimates", clock=clock).tick() == 0
+
+
+def test_a_window_that_another_worker_holds_is_left_to_it(store: MemoryStore, clock: ManualClock) -> None:
+    colour, outbox = survey(), Outbox()
+    fill(store, colour, clock, 10, WEEK)
+    assert store.lock(colour.id, WEEK, LOCK_MS) is not None
+    mine = Recomputer(store, Known(colour), outbox, "estimates", clock=clock)
+    assert mine.tick() == 0
+    clock.advance(LOCK_MS + 1)
+    assert mine.tick() == 1, "a lock of a worker that died runs out"
+
+
+def test_reports_that_come_during_the_estimate_keep_the_mark(store: MemoryStore, clock: ManualClock) -> None:
+    colour = survey()
+    fill(store, colour, clock, 10, WEEK)
+
+    def publish(messages: Sequence[Outgoing]) -> None:
+        if messages:
+            clock.advance(1)
+            fill(store, colour, clock, 10, WEEK, seed=2)
+
+    recomputer = Recomputer(store, Known(colour), publish, "estimates", clock=clock)
+    assert recomputer.tick() == 1
+    assert [mark.window_ms for mark in store.dirty()] == [WEEK]
+
+
+def test_a_broker_that_is_away_leaves_the_mark_and_frees_the_lock(store: MemoryStore, clock: ManualClock) -> None:
+    colour, outbox = survey(), Outbox()
+    fill(store, colour, clock, 10, WEEK)
+    recomputer = Recomputer(store, Known(colour), outbox, "estimates", clock=clock)
+    outbox.away = True
+    with pytest.raises(PublishError):
+        recomputer.tick()
+    assert store.estimate(colour.id, WEEK) is not None, "stored although not published"
+    assert len(store.dirty()) == 1
+    outbox.away = False
+    assert recomputer.tick() == 1
+    assert len(outbox.messages) == 1
+
+
+def test_an_estimate_whose_lock_ran_out_is_thrown_away(store: MemoryStore, clock: ManualClock) -> None:
+    colour, outbox = survey(), Outbox()
+    fill(store, colour, clock, 10, WEEK)
+
+    class Slow(MemoryStore):
+        def tally(self, survey_id: str, window_ms: int, shards: int, shape: Shape) -> Tally:
+            found = store.tally(survey_id, window_ms, shards, shape)
+            clock.advance(LOCK_MS + 1)
+            return found
+
+    slow = Slow(clock)
+    slow.restore(store.snapshot())
+    assert Recomputer(slow, Known(colour), outbox, "estimates", clock=clock).tick() == 0
+    assert slow.estimate(colour.id, WEEK) is None
+    assert outbox.messages == []
+    assert len(slow.dirty()) == 1
+
+
+def test_one_window_that_cannot_be_estimated_does_not_stop_the_others(
+    store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    colour, outbox, metrics = survey(), Outbox(), worker_metrics()
+    fill(store, colour, clock, 10, WEEK)
+    fill(store, colour, clock, 20, WEEK - 60_000, seed=2)
+    right = type(colour.mechanism).estimate
+
+    def sometimes(self: object, tally: Tally, **options: object) -> Estimates:
+        if tally.total_users == 10:
+            raise ArithmeticError("ten is too many")
+        return right(self, tally, **options)  # type: ignore[arg-type]  # passed on as it came
+
+    monkeypatch.setattr(type(colour.mechanism), "estimate", sometimes)
+    recomputer = Recomputer(store, Known(colour), outbox, "estimates", clock=clock, metrics=metrics)
+    assert recomputer.tick() == 1
+    assert [mark.window_ms for mark in store.dirty()] == [WEEK]
+    assert metrics.registry.get_sample_value("thaw_worker_recompute_failures_total") == 1
+
+
+def test_the_window_of_an_unknown_survey_waits(store: MemoryStore, clock: ManualClock) -> None:
+    colour = survey()
+    fill(store, colour, clock, 10, WEEK)
+    assert Recomputer(store, Known(), Outbox(), "estimates", clock=clock).tick() == 0
+    assert len(store.dirty()) == 1
+
+
+def test_the_mark_of_a_window_whose_counts_expired_goes(store: MemoryStore, clock: ManualClock) -> None:
+    colour = survey()
+    fill(store, colour, clock, 10, WEEK)
+    clock.advance(Shape.of(colour).life_ms)
+    assert Recomputer(store, Known(colour), Outbox(), "estimates", clock=clock).tick() == 0
+    assert store.dirty() == []
+    assert store.estimate(colour.id, WEEK) is None
+
+
+def test_rungs_that_disagree_make_the_estimate_stratified(store: MemoryStore, clock: ManualClock) -> None:
+    colour = survey()
+    tally = Tally.empty(3, 1, 3)
+    tally.users[:, 0] = 3_000
+    tally.counts[0, 0] = [1_000, 1_000, 1_000]
+    tally.counts[1, 0] = [1_600, 700, 700]
+    tally.counts[2, 0] = [700, 700, 1_600]
+
+    class Fixed(MemoryStore):
+        def tally(self, *_place: object) -> Tally:
+            return tally
+
+    fixed = Fixed(clock)
+    fixed.mark_dirty([(colour.id, WEEK)])
+    assert Recomputer(fixed, Known(colour), Outbox(), "estimates", clock=clock).tick() == 1
+    record = decode_estimate(fixed.estimate(colour.id, WEEK) or b"")
+    assert record.method == "stratified"
+    assert record.homogeneity_p is not None
+    assert record.homogeneity_p < 0.001
+    assert record.notes
+    assert all(row.always_valid_lower is None for row in record.values), "they need rungs that ignore the values"
+
+
+def test_latency_runs_from_emission_to_the_stored_estimate(store: MemoryStore, clock: ManualClock) -> None:
+    colour, metrics, latencies = survey(), worker_metrics(), Latencies()
+    sent_ms = clock()
+    clock.advance(300)
+    fill(store, colour, clock, 10, WEEK)
+    latencies.applied((colour.id, WEEK), [(sent_ms, 2)], clock())
+    clock.advance(700)
+    recomputer = Recomputer(
+        store, Known(colour), Outbox(), "estimates", clock=clock, metrics=metrics, latencies=latencies
+    )
+    recomputer.tick()
+    assert metrics.registry.get_sample_value("thaw_worker_latency_seconds_count") == 2
+    assert metrics.registry.get_sample_value("thaw_worker_latency_seconds_sum") == pytest.approx(2.0)
+    assert latencies.windows() == []
+
+
+def test_frames_from_here_are_settled_by_estimates_of_another_worker(store: MemoryStore, clock: ManualClock) -> None:
+    colour, metrics, latencies = survey(), worker_metrics(), Latencies()
+    fill(store, colour, clock, 10, WEEK)
+    latencies.applied((colour.id, WEEK), [(clock() - 1_000, 1)], clock())
+    clock.advance(500)
+    Recomputer(store, Known(colour), Outbox(), "estimates", clock=clock).tick()
+    Recomputer(store, Known(colour), Outbox(), "estimates", clock=clock, metrics=metrics, latencies=latencies).tick()
+    assert metrics.registry.get_sample_value("thaw_worker_latency_seconds_sum") == pytest.approx(1.5)
+
+
+def test_frames_waiting_for_an_estimate_take_bounded_memory() -> None:
+    latencies = Latencies(limit=10)
+    for window_ms in range(100):
+        latencies.applied(("s", window_ms), [(0, 1), (1, 1)], 5)
+    assert len(latencies.windows()) == 5
+    assert len(latencies.settle(("s", 99), 5)) == 2
+    assert latencies.settle(("s", 0), 5) == []
+
+
+def test_the_thread_goes_on_when_the_store_was_away(store: MemoryStore, clock: ManualClock) -> None:
+    colour, outbox, metrics = survey(), Outbox(), worker_metrics()
+    fill(store, colour, clock, 10, WEEK)
+    stop, failures = threading.Event(), iter([True, True])
+
+    class Shaky(MemoryStore):
+        def lock(self, survey_id: str, window_ms: int, ttl_ms: int) -> bytes | None:
+            if next(failures, False):
+                raise StoreUnavailableError("no answer")
+            return super().lock(survey_id, window_ms, ttl_ms)
+
+    shaky = Shaky(clock)
+    shaky.restore(store.snapshot())
+
+    def publish(messages: Sequence[Outgoing]) -> None:
+        outbox(messages)
+        if messages:
+            stop.set()
+
+    Recomputer(shaky, Known(colour), publish, "estimates", clock=clock, metrics=metrics).run(stop, 0.001)
+    assert len(outbox.messages) == 1
+    assert metrics.registry.get_sample_value("thaw_worker_store_up") == 1
+
+
+def test_what_cannot_be_estimated_is_null() -> None:
+    colour = survey()
+    nobody = Tally.empty(3, 1, 3)
+    estimates = colour.mechanism.estimate(nobody)
+    record = make_record(colour, WEEK, nobody, estimates, read_ms=1, computed_ms=2)
+    assert record.users == 0
+    assert all(row.estimate is None and row.lower is None for row in record.values)
+    assert decode_estimate(record.encode()) == record
+    assert b"NaN" not in record.encode()
+
+
+def test_other_bytes_are_no_estimate() -> None:
+    with pytest.raises(RecordError, match="not an estimate"):
+        decode_estimate(b"{}")
+    colour = survey()
+    nobody = Tally.empty(3, 1, 3)
+    later = make_record(colour, WEEK, nobody, colour.mechanism.estimate(nobody), read_ms=1, computed_ms=2).encode()
+    with pytest.raises(RecordError, match="reads estimates of version 1; got 2; update it"):
+        decode_estimate(later.replace(b'"version":1', b'"version":2'))
+    assert decode_estimate(later.replace(b'"version":1', b'"version":1,"new":3')).version == 1
+
+
+def test_a_window_whose_mark_was_lost_in_a_power_cut_is_estimated_all_the_same(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    colour, outbox = survey(), Outbox()
+    fill(store, colour, clock, 100, WEEK)
+    for mark in store.dirty():
+        store.clear_dirty(mark)
+    recomputer = Recomputer(store, Known(colour), outbox, "estimates", clock=clock)
+    assert recomputer.tick() == 0
+    store.restore(store.snapshot())
+    assert recomputer.tick() == 1
+    assert store.estimate(colour.id, WEEK) is not None
+    assert recomputer.tick() == 0

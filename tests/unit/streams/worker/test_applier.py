@@ -1,0 +1,438 @@
+"""The worker's heart: nothing is acknowledged before the store has it, and whatever fails is done again."""
+
+from __future__ import annotations
+
+import logging
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from streams.store.contract import DAY_MS, UNKNOWN_SURVEY, Key, Shape
+from streams.worker.applier import CACHE_BYTES, Applied, Applier, DeadLetter, LeaveError
+from streams.worker.fold import PartitionBatch
+from tests.support.clock import ManualClock
+from tests.support.faulty_store import FaultyStore
+from tests.support.memory_store import MemoryStore
+from tests.support.paths import ROOT
+from tests.support.reports import (
+    BITS_IN_GROUPS,
+    CATEGORICAL,
+    NOW_MS,
+    SURVEYS,
+    TOPIC,
+    WINDOW,
+    Report,
+    SurveyDict,
+    batch_of,
+    frame_of,
+    messages_of,
+    oracle,
+    random_reports,
+    survey_of,
+    token_in,
+)
+
+PARTITIONS = 2
+SHAPE = Shape.of(CATEGORICAL)
+
+
+class Bench:
+    """A worker on a store in memory, with everything around it in reach."""
+
+    def __init__(self, store: MemoryStore | None = None, **options: Any) -> None:
+        self.clock = options.pop("clock", None) or ManualClock(NOW_MS)
+        self.store = store or MemoryStore(self.clock)
+        self.letters: list[DeadLetter] = []
+        self.trace: list[str] = []
+        self.faults: Callable[[str, str], bool] = lambda method, when: False  # noqa: ARG005  # none
+        self.stopping = False
+        self.surveys = SurveyDict(*options.pop("surveys", SURVEYS))
+        self.applier = Applier(
+            FaultyStore(self.store, self._look),
+            self.surveys,
+            self._send,
+            partitions=PARTITIONS,
+            clock=self.clock,
+            sleep=self.clock.sleep,
+            stopping=lambda: self.stopping,
+            **options,
+        )
+        self.starts = self.applier.assigned(TOPIC, dict.fromkeys(range(PARTITIONS), 0))
+
+    def _look(self, method: str, when: str) -> bool:
+        if when == "before":
+            self.trace.append(method)
+        return self.faults(method, when)
+
+    def _send(self, letters: Sequence[DeadLetter]) -> None:
+        self.trace.append("send dead letters")
+        self.letters += letters
+
+    def process(self, *batches: PartitionBatch) -> Applied:
+        return self.applier.process(batches)
+
+    def offsets(self, partition: int) -> set[int]:
+        return set(self.store.offsets(TOPIC, partition, range(partition, 64, PARTITIONS)).values())
+
+
+def batches_of(survey: Any, reports: Sequence[Report], start: int = 0) -> list[PartitionBatch]:
+    messages = messages_of(survey, reports, partitions=PARTITIONS)
+    return [batch_of(message, partition=partition, start=start) for partition, message in sorted(messages.items())]
+
+
+def report(rung: int = 0, answer: bytes = b"\1", shard: int = 0, user: int = 1) -> Report:
+    return Report(token_in(shard, user, CATEGORICAL), rung, answer)
+
+
+def faults(*planned: tuple[str, str]) -> Callable[[str, str], bool]:
+    """Return a plan of faults, each happening once, in order."""
+    left = list(planned)
+
+    def happens(method: str, when: str) -> bool:
+        if left and left[0] == (method, when):
+            left.pop(0)
+            return True
+        return False
+
+    return happens
+
+
+def test_a_batch_ends_in_the_tally_with_offsets_and_marks() -> None:
+    bench = Bench()
+    reports = random_reports(CATEGORICAL, 100, 500, random.Random(1))
+    applied = bench.process(*batches_of(CATEGORICAL, reports, start=9))
+    assert bench.store.tally(CATEGORICAL.id, WINDOW, CATEGORICAL.shards, SHAPE) == oracle(CATEGORICAL, reports)
+    assert bench.offsets(0) == bench.offsets(1) == {10}
+    assert [mark[:2] for mark in bench.store.dirty()] == [(CATEGORICAL.id, WINDOW)]
+    assert applied.windows == {(CATEGORICAL.id, WINDOW): NOW_MS}
+    assert applied.reports == 500
+    counters = bench.store.counters(CATEGORICAL.id)
+    assert counters == {
+        "applied": applied.applied,
+        "duplicate": applied.duplicate,
+        "stale": applied.stale,
+        "conflict": applied.conflict,
+    }
+    assert 500 - applied.conflict <= applied.applied + applied.duplicate + applied.stale <= 500
+
+
+def test_side_effects_come_in_the_order_that_loses_nothing() -> None:
+    bench = Bench()
+    bench.trace.clear()
+    bench.process(batch_of(frame_of(CATEGORICAL, [report()]), b"nonsense"))
+    assert bench.trace == ["send dead letters", "load", "apply", "count", "mark_dirty"]
+    assert [letter.offset for letter in bench.letters] == [1]
+
+
+def test_dead_letters_that_cannot_be_sent_stop_the_batch_before_the_store_has_moved() -> None:
+    bench = Bench()
+
+    def refuse(letters: Sequence[DeadLetter]) -> None:
+        raise LeaveError("the broker is away")
+
+    bench.applier._send_dead_letters = refuse
+    with pytest.raises(LeaveError):
+        bench.process(batch_of(frame_of(CATEGORICAL, [report()]), b"nonsense"))
+    assert bench.offsets(0) == {0}
+
+
+def test_a_batch_of_nothing_but_nonsense_moves_the_offsets_on() -> None:
+    bench = Bench()
+    applied = bench.process(batch_of(b"nonsense", frame_of(survey_of(CATEGORICAL.mechanism, name="new"), [report()])))
+    assert applied.rejected == {"length": 1, "survey": 1}
+    assert applied.reports == 0
+    assert bench.offsets(0) == {2}
+    assert bench.offsets(1) == {0}
+    assert bench.store.counters(UNKNOWN_SURVEY)["rejected:survey"] == 1
+
+
+def test_expired_reports_are_counted_and_not_sent_anywhere() -> None:
+    bench = Bench()
+    late = batch_of(frame_of(CATEGORICAL, [report(), report()]), timestamp_ms=NOW_MS + DAY_MS)
+    assert bench.process(late).expired == 2
+    assert bench.letters == []
+    assert bench.store.counters(CATEGORICAL.id)["expired"] == 2
+    assert bench.offsets(0) == {1}
+
+
+def test_the_same_batch_again_changes_nothing_but_marks_its_windows_again() -> None:
+    bench = Bench()
+    batch = batch_of(frame_of(CATEGORICAL, [report()]))
+    bench.process(batch)
+    (mark,) = bench.store.dirty()
+    bench.store.clear_dirty(mark)
+    applied = bench.process(batch)
+    assert (applied.applied, applied.duplicate) == (0, 1)
+    assert bench.store.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, [report()])
+    assert [mark[:2] for mark in bench.store.dirty()] == [(CATEGORICAL.id, WINDOW)]
+
+
+def test_reading_starts_at_the_lowest_of_what_kafka_and_the_store_say() -> None:
+    bench = Bench()
+    bench.process(batch_of(frame_of(CATEGORICAL, [report()]), start=99))
+    fresh = Bench(bench.store).applier
+    assert fresh.assigned(TOPIC, {0: 200, 1: 200}) == {0: 100, 1: 0}
+    assert fresh.assigned(TOPIC, {0: 50}) == {0: 50}
+    assert fresh.assigned(TOPIC, {0: None}) == {0: 0}
+    assert fresh.assigned("other topic", {0: 7}) == {0: 0}
+
+
+def test_a_survey_with_more_shards_than_usual_counts_when_reading_starts() -> None:
+    bench = Bench()
+    bench.process(batch_of(b"", start=99))
+    large = survey_of(CATEGORICAL.mechanism, name="large", shards=100)
+    assert Bench(bench.store).applier.assigned(TOPIC, {0: 200}) == {0: 100}
+    assert Bench(bench.store, surveys=(large,)).applier.assigned(TOPIC, {0: 200}) == {0: 0}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("method", ["load", "apply", "count", "mark_dirty"])
+def test_a_connection_lost_anywhere_leads_to_the_same_tally(method: str, when: str) -> None:
+    bench = Bench()
+    reports = random_reports(BITS_IN_GROUPS, 50, 200, random.Random(2))
+    bench.process(*batches_of(BITS_IN_GROUPS, reports[:100]))
+    bench.faults = faults((method, when), (method, when))
+    bench.process(*batches_of(BITS_IN_GROUPS, reports[100:], start=1), batch_of(b"nonsense", start=2))
+    shape = Shape.of(BITS_IN_GROUPS)
+    assert bench.store.tally(BITS_IN_GROUPS.id, WINDOW, 4, shape) == oracle(BITS_IN_GROUPS, reports)
+    assert bench.offsets(0) == {3}
+    assert bench.offsets(1) == {2}
+    assert bench.store.dirty()
+
+
+def test_the_assignment_waits_for_the_store_too() -> None:
+    bench = Bench()
+    bench.faults = faults(("offsets", "before"), ("offsets", "after"))
+    assert bench.applier.assigned(TOPIC, {0: 5}) == {0: 0}
+
+
+def test_a_store_that_stays_away_makes_the_worker_leave_with_75(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(patience_seconds=60)
+    bench.faults = lambda method, when: True  # noqa: ARG005  # always
+    with caplog.at_level(logging.WARNING), pytest.raises(LeaveError, match="stays in Kafka: lost before load") as left:
+        bench.process(batch_of(frame_of(CATEGORICAL, [report()])))
+    assert left.value.status == 75
+    assert 60_000 <= bench.clock() - NOW_MS < 70_000
+    assert 1 <= sum("waiting for the store" in line for line in caplog.messages) <= 7
+
+
+def test_a_worker_that_is_asked_to_end_does_not_wait_for_the_store() -> None:
+    bench = Bench()
+    bench.faults = lambda method, when: True  # noqa: ARG005  # always
+    bench.stopping = True
+    with pytest.raises(LeaveError):
+        bench.process(batch_of(frame_of(CATEGORICAL, [report()])))
+    assert bench.clock() == NOW_MS
+
+
+def test_a_store_that_went_back_in_time_makes_the_worker_leave_and_the_next_one_reads_again() -> None:
+    bench = Bench()
+    reports = random_reports(CATEGORICAL, 60, 300, random.Random(7))
+    batches = [batches_of(CATEGORICAL, reports[start : start + 100], start=start // 100) for start in (0, 100, 200)]
+    bench.process(*batches[0])
+    snapshot = bench.store.snapshot()
+    bench.process(*batches[1])
+    bench.store.restore(snapshot)
+    with pytest.raises(LeaveError, match=r"went back in time: for shard 0 of thaw.reports.v1\[0\] it was at offset 2"):
+        bench.process(*batches[2])
+    fresh = Bench(bench.store)
+    assert fresh.applier.assigned(TOPIC, {0: 2, 1: 2}) == {0: 1, 1: 1}
+    fresh.process(*batches[1])
+    fresh.process(*batches[2])
+    assert bench.store.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, reports)
+
+
+def test_a_worker_that_lost_its_partition_applies_but_claims_no_offset() -> None:
+    bench = Bench()
+    bench.process(batch_of(frame_of(CATEGORICAL, [report()])))
+    bench.applier.revoked(TOPIC, [0])
+    bench.process(batch_of(frame_of(CATEGORICAL, [report(rung=1)]), start=50))
+    assert bench.offsets(0) == {1}
+    assert bench.store.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, [report(rung=1)])
+
+
+def test_a_zombie_and_its_successor_do_not_hurt_each_other() -> None:
+    clock = ManualClock(NOW_MS)
+    store = MemoryStore(clock)
+    zombie, owner = Bench(store, clock=clock), Bench(store, clock=clock)
+    reports = random_reports(CATEGORICAL, 40, 400, random.Random(11))
+    for number, start in enumerate(range(0, 400, 50)):
+        batches = batches_of(CATEGORICAL, reports[start : start + 50], start=number)
+        for worker in (zombie, owner) if number % 2 else (owner, zombie):
+            worker.process(*batches)
+    assert store.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, reports)
+    assert zombie.offsets(0) == {8}
+
+
+def test_idle_shards_get_their_offset_with_every_batch() -> None:
+    bench = Bench()
+    bench.process(batch_of(frame_of(CATEGORICAL, [report()]), start=4), batch_of(b"", start=5))
+    assert bench.offsets(0) == {6}
+
+
+def test_batches_of_two_topics_are_refused() -> None:
+    bench = Bench()
+    with pytest.raises(ValueError, match=r"one topic; got \['other', 'thaw.reports.v1'\]; process them one by one"):
+        bench.process(batch_of(b""), PartitionBatch("other", 0, [], 0))
+
+
+def test_nothing_is_nothing() -> None:
+    bench = Bench()
+    assert bench.process().reports == 0
+    assert bench.process(batch_of(start=7)).reports == 0
+    assert bench.offsets(0) == {7}
+
+
+def test_the_cache_saves_loading_again_until_it_is_too_large() -> None:
+    large, none = Bench(cache_bytes=CACHE_BYTES), Bench(cache_bytes=0)
+    for bench in (large, none):
+        for offset in range(3):
+            bench.process(batch_of(frame_of(CATEGORICAL, [report(rung=offset)]), start=offset))
+        assert bench.store.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, [report(rung=2)])
+    assert (large.trace.count("load"), none.trace.count("load")) == (1, 3)
+    assert large.applier.cached_bytes > none.applier.cached_bytes == 0
+
+
+def test_the_least_recently_used_log_goes_first() -> None:
+    bench = Bench()
+    for shard in (0, 2, 0):
+        bench.process(batch_of(frame_of(CATEGORICAL, [report(shard=shard)])))
+    bench.applier._cache_bytes = bench.applier.cached_bytes - 1
+    bench.process(batch_of(b""))
+    assert list(bench.applier._cache) == [Key(CATEGORICAL.id, WINDOW, 0)]
+
+
+def test_logs_of_windows_that_are_gone_leave_the_cache() -> None:
+    bench = Bench()
+    bench.process(batch_of(frame_of(CATEGORICAL, [report()])))
+    bench.clock.advance(SHAPE.life_ms)
+    bench.process(batch_of(b""))
+    assert bench.applier.cached_bytes == 0
+
+
+def test_revoked_partitions_leave_the_cache() -> None:
+    bench = Bench()
+    bench.process(
+        batch_of(frame_of(CATEGORICAL, [report()])),
+        batch_of(frame_of(CATEGORICAL, [report(shard=1)]), partition=1),
+    )
+    bench.applier.revoked(TOPIC, [1])
+    assert list(bench.applier._cache) == [Key(CATEGORICAL.id, WINDOW, 0)]
+
+
+def test_a_retention_that_was_changed_moves_the_expiry_of_cached_logs() -> None:
+    bench = Bench(surveys=(CATEGORICAL,))
+    bench.process(batch_of(frame_of(CATEGORICAL, [report()])))
+    longer = survey_of(CATEGORICAL.mechanism, name="categorical", retention_ms=CATEGORICAL.retention_ms + 5_000)
+    assert longer.id == CATEGORICAL.id
+    bench.surveys._surveys[longer.digest] = longer
+    bench.process(batch_of(frame_of(longer, [report(rung=1)])))
+    bench.clock.advance(WINDOW + SHAPE.life_ms - NOW_MS)
+    assert bench.store.tally(longer.id, WINDOW, 4, SHAPE).total_users == 1
+    bench.clock.advance(5_000)
+    assert bench.store.tally(longer.id, WINDOW, 4, SHAPE).total_users == 0
+
+
+WARM = """
+from streams.worker import kernels
+from streams.worker.applier import warm_up
+from tests.unit.streams.worker.test_applier import CATEGORICAL, Bench, batch_of, frame_of, report
+
+NAMES = ("scan_frames", "pack_frames", "fold_records", "rehash")
+
+def compiled():
+    return {name: len(getattr(kernels, name).signatures) for name in NAMES}
+
+warm_up()
+before = compiled()
+bench = Bench()
+for _ in range(2):
+    bench.process(batch_of(frame_of(CATEGORICAL, [report(user=user) for user in range(500)])))
+    bench = Bench(bench.store)
+assert before == compiled(), (before, compiled())
+assert all(before.values())
+"""
+
+
+def test_warming_up_compiles_all_that_a_batch_needs() -> None:
+    subprocess.run([sys.executable, "-c", WARM], check=True, cwd=ROOT)
+
+
+def test_a_worker_at_rest_notices_that_the_store_went_back() -> None:
+    bench = Bench()
+    snapshot = bench.store.snapshot()
+    bench.applier.verify()
+    bench.process(batch_of(frame_of(CATEGORICAL, [report()]), start=4))
+    bench.applier.verify()
+    assert bench.offsets(0) == {5}
+    bench.store.restore(snapshot)
+    with pytest.raises(LeaveError, match="went back in time"):
+        bench.applier.verify()
+
+
+def test_a_worker_at_rest_waits_for_the_store_and_says_when_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.faults = faults(("apply", "before"))
+    with caplog.at_level(logging.WARNING):
+        bench.applier.verify()
+    assert [line.split(";")[0] for line in caplog.messages] == ["waiting for the store", "the store answers again"]
+
+
+def test_what_was_applied_beside_a_conflict_is_checked_again_before_the_offset_moves() -> None:
+    """The store loses the half of a shard's step that it had taken, between that and the other half.
+
+    The offset does not betray it: it had not been raised yet.
+    """
+    early, late = WINDOW - 60_000, WINDOW
+    first, second, other = report(user=1), report(user=2), report(user=3)
+    bench = Bench()
+    saved = []
+
+    def interfere(method: str, when: str) -> bool:
+        if method == "apply" and bench.trace.count("apply") == 1:
+            if when == "before":
+                Bench(bench.store).process(batch_of(frame_of(CATEGORICAL, [other], window_ms=late)))
+                saved.append(bench.store.snapshot())
+            else:
+                assert bench.store.tally(CATEGORICAL.id, early, 4, SHAPE).total_users == 1
+                bench.store.restore(saved[0])
+        return False
+
+    bench.faults = interfere
+    frames = [frame_of(CATEGORICAL, [first], window_ms=early), frame_of(CATEGORICAL, [second], window_ms=late)]
+    bench.trace.clear()
+    applied = bench.process(batch_of(*frames, start=10))
+    assert bench.store.tally(CATEGORICAL.id, early, 4, SHAPE) == oracle(CATEGORICAL, [first])
+    assert bench.store.tally(CATEGORICAL.id, late, 4, SHAPE) == oracle(CATEGORICAL, [second, other])
+    assert applied.duplicate == 0
+    assert bench.store.offsets(TOPIC, 0, [0, 2]) == {0: 12, 2: 1}
+    with pytest.raises(LeaveError, match="for shard 2"):
+        bench.applier.verify()
+
+
+def test_a_connection_lost_after_a_conflict_makes_the_whole_shard_start_again() -> None:
+    early, late = WINDOW - 60_000, WINDOW
+    first, second, other = report(user=1), report(user=2), report(user=3)
+    bench = Bench()
+    saved = []
+
+    def interfere(method: str, when: str) -> bool:
+        applies = bench.trace.count("apply")
+        if method == "apply" and when == "before" and applies == 1:
+            Bench(bench.store).process(batch_of(frame_of(CATEGORICAL, [other], window_ms=late)))
+            saved.append(bench.store.snapshot())
+        if method == "apply" and when == "before" and applies == 2:
+            bench.store.restore(saved[0])
+            return True
+        return False
+
+    bench.faults = interfere
+    frames = [frame_of(CATEGORICAL, [first], window_ms=early), frame_of(CATEGORICAL, [second], window_ms=late)]
+    bench.trace.clear()
+    bench.process(batch_of(*frames, start=10))
+    assert bench.store.tally(CATEGORICAL.id, early, 4, SHAPE) == oracle(CATEGORICAL, [first])
+    assert bench.store.tally(CATEGORICAL.id, late, 4, SHAPE) == oracle(CATEGORICAL, [second, other])

@@ -1,0 +1,54 @@
+"""The office of dead letters: all of them sent in bounded slices, one line of log for a whole flood."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from streams.kafka.publisher import Outgoing, PublishError
+from streams.metrics import worker_metrics
+from streams.worker.applier import LeaveError
+from streams.worker.dead_letters import SEND_AT_ONCE, DeadLetterOffice
+from streams.worker.fold import DeadLetter
+
+
+class Broker:
+    """Takes messages, or refuses once it has enough."""
+
+    def __init__(self, room: int = 1 << 30) -> None:
+        self.calls: list[int] = []
+        self.messages: list[Outgoing] = []
+        self._room = room
+
+    def send(self, messages: Sequence[Outgoing], **_: Any) -> None:
+        self.calls.append(len(messages))
+        if len(self.messages) + len(messages) > self._room:
+            raise PublishError("full")
+        self.messages += messages
+
+
+def office(broker: Broker) -> DeadLetterOffice:
+    return DeadLetterOffice(broker, "dead", worker_metrics(), patience_seconds=1.0, stopping=lambda: False)  # type: ignore[arg-type]
+
+
+def letters(count: int, reason: str = "rung") -> list[DeadLetter]:
+    return [DeadLetter("reports", 3, 10 + number, reason, b"%d" % number) for number in range(count)]
+
+
+def test_a_flood_leaves_in_slices_and_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker()
+    flood = letters(2 * SEND_AT_ONCE + 1) + letters(1, "magic")
+    with caplog.at_level(logging.WARNING):
+        office(broker)(flood)
+    assert broker.calls == [SEND_AT_ONCE, SEND_AT_ONCE, 2]
+    assert [message.value for message in broker.messages] == [letter.frame for letter in flood]
+    assert caplog.messages == [
+        f"reports[3]@10: refused (rung) with {2 * SEND_AT_ONCE} more; sent to dead",
+        "reports[3]@10: refused (magic); sent to dead",
+    ]
+
+
+def test_letters_that_the_broker_does_not_take_keep_their_batch_from_being_acknowledged() -> None:
+    with pytest.raises(LeaveError, match="dead letters cannot be sent: full"):
+        office(Broker(room=SEND_AT_ONCE))(letters(SEND_AT_ONCE + 1))

@@ -1,0 +1,179 @@
+"""The judges of `make chaos` notice what they are there for: losses, double counts, stale estimates, redrawn rungs."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from producers.device.agent import Device
+from producers.device.ledger import Ledger
+from producers.wire.transport import MemoryTransport
+from streams.windows.recompute import Recomputer
+from streams.worker.applier import Applier
+from tests.chaos import aof, ledgers, oracle
+from tests.chaos.run import plan
+from tests.support.clock import ManualClock
+from tests.support.memory_store import MemoryStore
+from tests.support.reports import SurveyDict, batch_of
+from tests.support.surveys import WEEK, WINDOW_MS, survey
+
+ASKED = survey()
+CLOCK = ManualClock(WEEK + WINDOW_MS + 40_000)
+
+
+def messages_of_devices(folder: Path, devices: int = 12) -> list[bytes]:
+    """Let devices answer and climb; every second report comes twice."""
+    transport = MemoryTransport(partitions=1)
+    for number in range(devices):
+        with Device(folder / f"{number}.ledger", [ASKED], transport) as device:
+            device.observe(ASKED, ASKED.mechanism.labels[number % 3], WEEK)
+            device.tick(WEEK)
+            if number % 2:
+                device.tick(WEEK + WINDOW_MS + 30_000)
+    sent = [message.value for message in transport.messages]
+    return sent + sent[::2]
+
+
+def counted(messages: list[bytes], *, estimated: bool = True) -> MemoryStore:
+    store = MemoryStore(CLOCK)
+    letters: list[Any] = []
+    applier = Applier(store, SurveyDict(ASKED), letters.append, partitions=1, clock=CLOCK)
+    if messages:
+        applier.process([batch_of(*messages, timestamp_ms=CLOCK())])
+    if estimated:
+        Recomputer(store, SurveyDict(ASKED), lambda _: None, "estimates", clock=CLOCK).tick()
+    assert not letters
+    return store
+
+
+def judged(store: MemoryStore, messages: list[bytes], journals: Path) -> oracle.Verdict:
+    windows, seen = oracle.fold(messages, [ASKED])
+    assert seen == len(messages)
+    return oracle.judge(store, [ASKED], windows, journals)
+
+
+def write_journal(folder: Path, token: bytes, rung: int) -> None:
+    np.savez(
+        folder / "noted.settled.npz",
+        survey=np.array(ASKED.id),
+        window_ms=np.array(WEEK),
+        tokens=np.frombuffer(token, np.uint8).reshape(1, 16),
+        acked=np.array([rung], np.int8),
+        numerators=np.zeros(3),
+        denominators=np.zeros(3),
+        settled=np.array(True),
+    )
+
+
+def test_all_is_well_when_all_is_well(tmp_path: Path) -> None:
+    messages = messages_of_devices(tmp_path)
+    windows, _ = oracle.fold(messages, [ASKED])
+    token, (rung, _) = next(iter(windows[ASKED.id, WEEK].items()))
+    write_journal(tmp_path, token, rung)
+    verdict = judged(counted(messages), messages, tmp_path)
+    assert (verdict.windows, verdict.tokens, verdict.lost, verdict.double) == (1, 12, 0, 0)
+    assert not verdict.unequal
+    assert not verdict.stale
+
+
+def test_a_report_that_was_not_counted_is_lost(tmp_path: Path) -> None:
+    messages = messages_of_devices(tmp_path)
+    sharpest = messages[17]
+    verdict = judged(counted([message for message in messages if message != sharpest]), messages, tmp_path)
+    assert verdict.lost == 1
+    assert len(verdict.unequal) == 1
+
+
+def test_a_user_who_is_counted_twice_is_double(tmp_path: Path) -> None:
+    messages = messages_of_devices(tmp_path)
+    store = counted(messages)
+    log = next(iter(store._state.logs.values()))
+    numbers = np.frombuffer(bytes(log.tally), dtype="<i8").copy()
+    # Users of rungs come first, then counts; a tally that is one too high at both.
+    numbers[-12] += 1
+    numbers[-1] += 1
+    log.tally[:] = numbers.tobytes()
+    verdict = judged(store, messages, tmp_path)
+    assert (verdict.lost, verdict.double) == (0, 1)
+    assert len(verdict.unequal) == 1
+
+
+def test_an_estimate_of_fewer_users_is_stale(tmp_path: Path) -> None:
+    messages = messages_of_devices(tmp_path)
+    assert len(judged(counted(messages, estimated=False), messages, tmp_path).stale) == 1
+
+
+@pytest.mark.parametrize(("token", "rung"), [(bytes(16), 0), (None, 2)])
+def test_what_the_broker_acknowledged_and_does_not_have_is_lost(tmp_path: Path, token: bytes | None, rung: int) -> None:
+    messages = messages_of_devices(tmp_path)
+    windows, _ = oracle.fold(messages, [ASKED])
+    lowest = min(windows[ASKED.id, WEEK].items(), key=lambda entry: entry[1])[0]
+    write_journal(tmp_path, token or lowest, rung)
+    assert judged(counted(messages), messages, tmp_path).lost == 1
+
+
+def test_ledgers_that_fit_the_topic_are_good(tmp_path: Path) -> None:
+    messages = messages_of_devices(tmp_path)
+    audit = ledgers.audit(tmp_path, ASKED, ledgers.emitted(messages, ASKED, []))
+    assert (audit.devices, audit.chains, audit.rungs, audit.faults) == (12, 12, 18, [])
+
+
+def test_a_redrawn_lost_unpaid_or_unknown_rung_is_told(tmp_path: Path) -> None:
+    messages = messages_of_devices(tmp_path)
+    sent = ledgers.emitted(messages, ASKED, [])
+    first, second = list(sent)[:2]
+    sent[first][0] = {answer + 1 for answer in sent[first][0]}
+    del sent[second][min(sent[second])]
+    sent[bytes(16)] = {0: {0}}
+    ledger = Ledger(tmp_path / "11.ledger")
+    ledger.connection.execute("UPDATE device SET spent_units = spent_units + 1")
+    ledger.close()
+    faults = " ".join(ledgers.audit(tmp_path, ASKED, sent).faults)
+    for words in ("was sent as", "released", "odometer", "1 tokens in the topic stand in no ledger"):
+        assert words in faults
+
+
+def command(*words: bytes) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+
+
+SCRIPT = [
+    command(b"MULTI"),
+    command(b"RPUSH", b"log", b"\r\n*$"),
+    command(b"SET", b"offset", b"1"),
+    command(b"EXEC"),
+]
+FILE = command(b"SELECT", b"0") + b"".join(SCRIPT) + command(b"MULTI") + command(b"ZADD", b"x") + command(b"EXEC")
+
+
+def test_a_file_is_read_command_by_command_and_a_torn_end_left_out() -> None:
+    names = [b"SELECT", b"MULTI", b"RPUSH", b"SET", b"EXEC", b"MULTI", b"ZADD", b"EXEC"]
+    assert [found.name for found in aof.commands(FILE)] == names
+    assert [found.name for found in aof.commands(FILE[:-1])] == names[:-1]
+    assert [[found.name for found in script] for script in aof.scripts(FILE)] == [[b"MULTI", b"RPUSH", b"SET", b"EXEC"]]
+
+
+def test_cuts_take_the_end_and_those_inside_a_script_end_inside_it(tmp_path: Path) -> None:
+    path = tmp_path / "appendonly.aof"
+    start, end = FILE.index(SCRIPT[1]), FILE.index(SCRIPT[3]) + len(SCRIPT[3])
+    sizes = set()
+    for seed in range(50):
+        path.write_bytes(FILE)
+        gone = aof.cut_inside_a_script(tmp_path, random.Random(seed))
+        assert path.read_bytes() == FILE[: len(FILE) - gone]
+        assert start <= len(FILE) - gone < end
+        sizes.add(gone)
+        path.write_bytes(FILE)
+        assert aof.cut_anywhere(tmp_path, random.Random(seed)) == len(FILE) - path.stat().st_size > 0
+    assert len(sizes) > 5
+
+
+def test_every_kind_comes_before_one_comes_again() -> None:
+    kinds = ["worker", "redis", "power"]
+    assert sorted(plan(3, kinds, random.Random(1))) == sorted(kinds)
+    assert len(plan(2, kinds, random.Random(1))) == 2
+    assert len(plan(50, kinds, random.Random(1))) == 50
