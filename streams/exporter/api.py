@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from streams.windows.history import LifePoint
+from streams.windows.history import HistoryPoint
 from streams.windows.record import EstimateRecord
 
 Quantity = Literal["share", "mean"]
@@ -78,7 +78,7 @@ class Life(msgspec.Struct, frozen=True):
     openings_ms: list[int]
     """When each rung opens, without jitter; the first at the start of the window."""
     epsilons: list[float | None]
-    points: list[LifePoint]
+    points: list[HistoryPoint]
 
 
 class Worker(msgspec.Struct, frozen=True):

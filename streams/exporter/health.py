@@ -9,7 +9,7 @@ from typing import Final
 
 from producers.survey.survey import Survey
 from streams.exporter.api import CanaryScore, Health, Status, SurveyHealth, Worker
-from streams.store.contract import Dirty
+from streams.store.contract import QueuedWindow
 from streams.store.heartbeats import Heartbeat, alive
 from streams.windows.record import EstimateRecord
 
@@ -125,7 +125,7 @@ def make_health(
     newest: Mapping[str, int],
     counters: Sequence[Mapping[str, int]],
     words: Sequence[Heartbeat],
-    dirty: Sequence[Dirty],
+    dirty: Sequence[QueuedWindow],
     rates: Rates,
     canary: CanaryScore | None,
 ) -> Health:
@@ -208,7 +208,7 @@ def _reasons(
     words: Sequence[Heartbeat],
     living: Sequence[Heartbeat],
     about: Sequence[SurveyHealth],
-    dirty: Sequence[Dirty],
+    dirty: Sequence[QueuedWindow],
     last_ms: int | None,
 ) -> list[str]:
     reasons = []

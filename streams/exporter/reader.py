@@ -15,9 +15,9 @@ from producers.survey.survey import Survey
 from streams.exporter.health import canary_scores
 from streams.logs import StateLog
 from streams.metrics import Families
-from streams.store.contract import UNKNOWN_SURVEY, Dirty, Store, StoreUnavailableError
+from streams.store.contract import UNKNOWN_SURVEY, QueuedWindow, Store, StoreUnavailableError
 from streams.windows.budget_spent import budget_spent, first_window_ms
-from streams.windows.history import LifePoint, decode_point
+from streams.windows.history import HistoryPoint, decode_point
 from streams.windows.recompute import SurveyList
 from streams.windows.record import EstimateRecord, RecordError, decode_estimate
 from streams.worker.fold import REASONS
@@ -97,7 +97,7 @@ class Reader:
         """Return the counters of a survey."""
         return self._store.counters(survey_id)
 
-    def marks(self) -> list[Dirty]:
+    def marks(self) -> list[QueuedWindow]:
         """Return the windows whose estimate is older than their counts, oldest mark first."""
         return self._store.dirty()
 
@@ -110,7 +110,7 @@ class Reader:
         records = (self.record(survey_id, start_ms) for start_ms in reversed(self.starts(survey_id)[-limit:]))
         return [record for record in records if record is not None]
 
-    def life(self, survey_id: str, start_ms: int) -> list[LifePoint]:
+    def life(self, survey_id: str, start_ms: int) -> list[HistoryPoint]:
         """Return how the estimate of a window changed, oldest point first."""
         points = (decode_point(raw) for raw in self._store.life(survey_id, start_ms))
         return [point for point in points if point is not None]

@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from streams.connections import librdkafka_options
+from streams.kafka.messages import Outgoing, PublishError
 from streams.logs import StateLog
 from streams.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.05
-
-
-@dataclass(frozen=True)
-class Outgoing:
-    """One message for a topic."""
-
-    topic: str
-    value: bytes
-    key: bytes | None = None
-    headers: tuple[tuple[str, bytes], ...] = ()
-
-
-class PublishError(RuntimeError):
-    """Not all messages are known to be with the brokers; sending all of them again is harmless."""
 
 
 class Publisher:

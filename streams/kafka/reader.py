@@ -9,8 +9,8 @@ from typing import Any, Protocol, cast
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from streams.connections import librdkafka_options
+from streams.kafka.messages import FetchBatch, Record
 from streams.settings import Settings
-from streams.worker.fold import PartitionBatch, Record
 
 _TIMEOUT_SECONDS = 5.0
 _WAIT_SECONDS = 0.1
@@ -32,7 +32,7 @@ class Held:
 class Bus(Protocol):
     """What is read again and again up to its end; `TopicReader` is one."""
 
-    def read(self) -> Iterator[list[PartitionBatch]]:
+    def read(self) -> Iterator[list[FetchBatch]]:
         """Return what came since the last call (at first: everything), in batches, up to the end at this moment."""
         ...
 
@@ -98,7 +98,7 @@ class TopicReader:
         place = TopicPartition(self._topic, partition)
         return self._consumer.get_watermark_offsets(place, timeout=_TIMEOUT_SECONDS)
 
-    def read(self) -> Iterator[list[PartitionBatch]]:
+    def read(self) -> Iterator[list[FetchBatch]]:
         """Return what came since the last call, in batches, up to the end at this moment.
 
         Raises:
@@ -111,7 +111,7 @@ class TopicReader:
                 record = Record(cast(int, message.offset()), timestamp_ms, cast(Any, message.value()))
                 batches.setdefault(cast(int, message.partition()), []).append(record)
             yield [
-                PartitionBatch(self._topic, partition, records, records[-1].offset + 1)
+                FetchBatch(self._topic, partition, records[0].offset, records[-1].offset + 1, records)
                 for partition, records in batches.items()
             ]
 

@@ -73,7 +73,7 @@ def audit_window(store: Store, survey: Survey, journal: WindowJournal) -> Audit:
     """Compare the stored log and tally of a window with the acknowledged reports."""
     shape = Shape.of(survey)
     keys = [Key(survey.id, journal.window_ms, shard) for shard in range(survey.shards)]
-    logs = [(key.shard, unpack(loaded.records, shape)) for key, loaded in store.load(keys, shape).items()]
+    logs = [(key.shard, unpack(loaded.entries, shape)) for key, loaded in store.load(keys, shape).items()]
     stored = [_places(log.tokens, np.full(len(log.tokens), shard)) for shard, log in logs]
     rungs = [log.rungs for _, log in logs]
     tokens, acked = np.concatenate(journal.tokens), np.concatenate(journal.acked)

@@ -18,10 +18,11 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from producers.wire import frames as wire
 from producers.wire.transport import Message as Outgoing
 from streams.connections import librdkafka_options
+from streams.kafka.messages import FetchBatch, Record
 from streams.kafka.reader import ReadError, TopicReader
 from streams.settings import Settings
 from streams.worker.dead_letters import OFFSET_HEADER, REASON_HEADER
-from streams.worker.fold import PartitionBatch, Record, Surveys, check
+from streams.worker.fold import Surveys, check
 
 _SEND_SECONDS = 30.0
 _PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})\[(?P<partition>[0-9]{1,9})\]@(?P<offset>[0-9]{1,18})", re.ASCII)
@@ -115,7 +116,8 @@ def judge(letter: Letter, surveys: Surveys, partitions: int, now_ms: int) -> tup
         frame = letter.frame[item.start : item.start + item.length]
         partition = item.shard % partitions
         record = Record(letter.number, now_ms, frame)
-        checked = check([PartitionBatch("", partition, [record], letter.number + 1)], surveys, partitions, now_ms)
+        batch = FetchBatch("", partition, letter.number, letter.number + 1, [record])
+        checked = check([batch], surveys, partitions, now_ms)
         if checked.reports:
             alive.append(Outgoing(partition, frame))
         else:

@@ -228,4 +228,4 @@ def _merged(shape: Shape, *tables: AnyTable) -> AnyTable:
 
 def _records(table: AnyTable) -> NDArray[np.bytes_]:
     """Return the held records, each as one item that can be sorted and compared."""
-    return np.frombuffer(table.live(), dtype=f"S{table.shape.record_bytes}")
+    return np.frombuffer(table.live(), dtype=f"S{table.shape.entry_bytes}")

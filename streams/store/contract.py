@@ -87,8 +87,8 @@ class Shape:
         )
 
     @property
-    def record_bytes(self) -> int:
-        """Bytes of a packed record: 13 of the token, rung + 1, answer, group if any, zeros up to a multiple of 8."""
+    def entry_bytes(self) -> int:
+        """Bytes of a packed entry: 13 of the token, rung + 1, answer, group if any, zeros up to a multiple of 8."""
         raw = 13 + 1 + self.width + (2 if self.groups > 1 else 0)
         return raw + -raw % 8
 
@@ -104,35 +104,35 @@ class Shape:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A log as it stands: its stamp, its packed records oldest first, the number of chunks they lie in, its table."""
+    """A log as it stands: its stamp, its packed entries oldest first, the number of segments they lie in, its table."""
 
     stamp: bytes
-    records: bytes
-    chunks: int
+    entries: bytes
+    segments: int
     table: AnyTable
 
 
 class Seen(NamedTuple):
-    """What tells one state of a log from another: its stamp, and the number of chunks it lies in."""
+    """What tells one state of a log from another: its stamp, and the number of segments it lies in."""
 
     stamp: bytes
-    chunks: int
+    segments: int
 
 
 @dataclass(frozen=True)
 class Change:
     """What one batch does to one log, valid only on top of `stamp`.
 
-    With no records it only checks the stamp (the batch held duplicates alone) and adds to the counters.
+    With no entries it only checks the stamp (the batch held duplicates alone) and adds to the counters.
     """
 
     key: Key
     stamp: bytes
-    records: bytes
-    """Packed accepted records to append, or the whole live log if `rewrite`."""
+    entries: bytes
+    """Packed accepted entries to append, or the whole live log if `rewrite`."""
     rewrite: bool
-    log_records: int
-    """Records in the log after the change."""
+    log_entries: int
+    """Entries in the log after the change."""
     accepted: int
     patches: Sequence[tuple[int, bytes]]
     """Byte positions in `Tally.to_bytes()` and what stands there after the change; the first is the whole if new."""
@@ -140,7 +140,7 @@ class Change:
     """Length of the stored tally."""
     shape: Shape
     counters: Mapping[str, int] = field(default_factory=dict)
-    """duplicate, stale, conflict: what the batch held beside the accepted records."""
+    """duplicate, stale, conflict: what the batch held beside the accepted ones."""
 
 
 @dataclass(frozen=True)
@@ -159,15 +159,15 @@ class ShardBatch:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a ShardBatch: all applied if there are no conflicts; nothing applied if the store went back."""
+    """What became of a ShardBatch: all applied if there are no contended; nothing applied if the store went back."""
 
-    went_back: bool
-    conflicts: frozenset[Key]
+    regressed: bool
+    contended: frozenset[Key]
     stamps: Mapping[Key, bytes]
     """The stamps of the logs now, for the changes that were applied."""
 
 
-class Dirty(NamedTuple):
+class QueuedWindow(NamedTuple):
     """A window whose stored estimate may be old, and the mark's score: microseconds, higher with every new mark."""
 
     survey_id: str
@@ -207,7 +207,7 @@ class Store(Protocol):
         ...
 
     def replace(self, key: Key, seen: Seen, table: AnyTable) -> bool:
-        """Put the records of a table in the place of a log, readable or not, if nobody changed it since it was seen."""
+        """Put the entries of a table in the place of a log, readable or not, if nobody changed it since it was seen."""
         ...
 
     def count(self, survey_id: str, window_ms: int | None, counters: Mapping[str, int], expires_ms: int) -> None:
@@ -226,11 +226,11 @@ class Store(Protocol):
         """
         ...
 
-    def dirty(self) -> list[Dirty]:
+    def dirty(self) -> list[QueuedWindow]:
         """Return all marks, oldest first."""
         ...
 
-    def clear_dirty(self, mark: Dirty) -> bool:
+    def clear_dirty(self, mark: QueuedWindow) -> bool:
         """Remove the mark if its score has not changed."""
         ...
 

@@ -22,17 +22,17 @@ from streams.store.contract import (
     NO_STAMP,
     STAMP_BYTES,
     Change,
-    Dirty,
     Key,
     Loaded,
     Outcome,
+    QueuedWindow,
     Seen,
     Shape,
     ShardBatch,
     StoreCorruptError,
     StoreUnavailableError,
 )
-from streams.windows.history import LIFE_POINTS
+from streams.windows.history import HISTORY_POINTS
 from streams.worker.table import AnyTable, Table
 
 VERSION: Final = "v1"
@@ -151,23 +151,23 @@ class RedisStore:
 
     def _read(self, key: Key, shape: Shape, reply: Any) -> tuple[Loaded, _Call | None]:
         """Return a log as it is once the returned repair, if any, has been done."""
-        (stamp, *counted), chunks, tally = reply
+        (stamp, *counted), segments, tally = reply
         keys = self._log_keys(key)
-        records = b"".join(chunks)
+        entries = b"".join(segments)
         table = self._table(shape)
         try:
-            table.fold_log(records)
+            table.fold_log(entries)
         except ValueError as error:
             raise StoreCorruptError(f"{keys[0]}: {error}; `thaw rebuild` reads the window again from Kafka") from error
-        in_log = len(records) // shape.record_bytes
+        in_log = len(entries) // shape.entry_bytes
         expected_tally = table.tally().to_bytes()
-        if not chunks and stamp is None and tally is None:
+        if not segments and stamp is None and tally is None:
             return Loaded(NO_STAMP, b"", 0, table), None
-        if chunks and stamp and counted == [b"%d" % len(chunks), b"%d" % in_log] and tally == expected_tally:
-            return Loaded(stamp, records, len(chunks), table), None
+        if segments and stamp and counted == [b"%d" % len(segments), b"%d" % in_log] and tally == expected_tally:
+            return Loaded(stamp, entries, len(segments), table), None
         fresh = secrets.token_bytes(STAMP_BYTES)
-        arguments = [stamp or b"", len(chunks), fresh, in_log, expected_tally, shape.expires_ms(key.window_ms)]
-        return Loaded(fresh if chunks else NO_STAMP, records, len(chunks), table), (_REPAIR, keys, arguments)
+        arguments = [stamp or b"", len(segments), fresh, in_log, expected_tally, shape.expires_ms(key.window_ms)]
+        return Loaded(fresh if segments else NO_STAMP, entries, len(segments), table), (_REPAIR, keys, arguments)
 
     def offsets(self, topic: str, partition: int, shards: Iterable[int]) -> dict[int, int]:
         """Return the stored offset of each shard, 0 if there is none."""
@@ -188,7 +188,7 @@ class RedisStore:
             fresh: dict[Key, bytes] = {}
             for change in batch.changes:
                 key = change.key
-                fresh[key] = secrets.token_bytes(STAMP_BYTES) if change.records else change.stamp
+                fresh[key] = secrets.token_bytes(STAMP_BYTES) if change.entries else change.stamp
                 shards[key.survey_id] = change.shape.shards
                 keys += [*self._log_keys(key), self._total_key(key.survey_id, key.shard)]
                 arguments += _arguments(change, fresh[key])
@@ -197,9 +197,9 @@ class RedisStore:
         replies = self._run(calls, remember_shards=shards)
         outcomes = []
         for batch, fresh, (verdict, *failed) in zip(batches, stamps, replies, strict=True):
-            conflicts = frozenset(batch.changes[position].key for position in failed)
-            applied = {} if verdict else {key: stamp for key, stamp in fresh.items() if key not in conflicts}
-            outcomes.append(Outcome(bool(verdict), conflicts, applied))
+            contended = frozenset(batch.changes[position].key for position in failed)
+            applied = {} if verdict else {key: stamp for key, stamp in fresh.items() if key not in contended}
+            outcomes.append(Outcome(bool(verdict), contended, applied))
         return outcomes
 
     def seen(self, keys: Sequence[Key]) -> dict[Key, Seen]:
@@ -211,13 +211,13 @@ class RedisStore:
                 pipe.llen(log)
             found = pipe.execute()
         pairs = zip(found[::2], found[1::2], strict=True)
-        return {key: Seen(stamp or NO_STAMP, chunks) for key, (stamp, chunks) in zip(keys, pairs, strict=True)}
+        return {key: Seen(stamp or NO_STAMP, segments) for key, (stamp, segments) in zip(keys, pairs, strict=True)}
 
     def replace(self, key: Key, seen: Seen, table: AnyTable) -> bool:
-        """Put the records of a table in the place of a log, if nobody changed it since it was seen."""
-        keys, records, expires_ms = self._log_keys(key), table.live(), table.shape.expires_ms(key.window_ms)
+        """Put the entries of a table in the place of a log, if nobody changed it since it was seen."""
+        keys, entries, expires_ms = self._log_keys(key), table.live(), table.shape.expires_ms(key.window_ms)
         fresh = secrets.token_bytes(STAMP_BYTES)
-        arguments = [seen.stamp, seen.chunks, fresh, records, len(table), table.tally().to_bytes(), expires_ms]
+        arguments = [seen.stamp, seen.segments, fresh, entries, len(table), table.tally().to_bytes(), expires_ms]
         return bool(self._run([(_REPLACE, keys, arguments)])[0])
 
     def tally(self, survey_id: str, window_ms: int, shards: int, shape: Shape) -> Tally:
@@ -290,13 +290,13 @@ class RedisStore:
             self._client.set(done_key, run, px=KEEP_MS)
         return len(windows)
 
-    def dirty(self) -> list[Dirty]:
+    def dirty(self) -> list[QueuedWindow]:
         """Return all marks, oldest first."""
         with _translated():
             marks = self._client.zrange(self._dirty_key, 0, -1, withscores=True)
-        return [Dirty(*_window_of(member), float(score)) for member, score in marks]
+        return [QueuedWindow(*_window_of(member), float(score)) for member, score in marks]
 
-    def clear_dirty(self, mark: Dirty) -> bool:
+    def clear_dirty(self, mark: QueuedWindow) -> bool:
         """Remove the mark if its score has not changed."""
         member = f"{mark.survey_id}:{mark.window_ms}"
         return bool(self._run([(_CLEAR_DIRTY, (self._dirty_key,), (member, repr(mark.score)))])[0])
@@ -322,7 +322,7 @@ class RedisStore:
             self._survey_key(survey_id, "windows"),
             self._survey_key(survey_id, "life", window_ms),
         )
-        arguments = (secret, payload, expires_ms, window_ms, point, LIFE_POINTS)
+        arguments = (secret, payload, expires_ms, window_ms, point, HISTORY_POINTS)
         return bool(self._run([(_SAVE_ESTIMATE, keys, arguments)])[0])
 
     def life(self, survey_id: str, window_ms: int) -> list[bytes]:
@@ -405,16 +405,16 @@ def _arguments(change: Change, fresh: bytes) -> list[Any]:
         change.stamp,
         fresh,
         change.shape.expires_ms(change.key.window_ms),
-        "check" if not change.records else "rewrite" if change.rewrite else "append",
-        change.records,
-        change.log_records,
+        "check" if not change.entries else "rewrite" if change.rewrite else "append",
+        change.entries,
+        change.log_entries,
         change.accepted,
         change.tally_bytes,
         len(change.counters),
     ]
     for name, amount in change.counters.items():
         arguments += [name, amount]
-    patches = change.patches if change.records else ()
+    patches = change.patches if change.entries else ()
     arguments.append(len(patches))
     for position, raw in patches:
         arguments += [position, raw]

@@ -1,6 +1,6 @@
 """One window's life: how its estimate and band changed while rungs opened, as a bounded list of compact points.
 
-A point is stored with every estimate, in the same atomic step. Once a window has `LIFE_POINTS` of them, each new one
+A point is stored with every estimate, in the same atomic step. Once a window has `HISTORY_POINTS` of them, each new one
 costs the point whose neighbours are closest to each other in time, so that first and last stay, and the rest spreads
 evenly over the life that was seen.
 """
@@ -14,15 +14,15 @@ import msgspec
 
 from streams.windows.record import EstimateRecord
 
-LIFE_POINTS: Final = 160
+HISTORY_POINTS: Final = 160
 """Points kept per window. Fewer: a chart with corners; more: memory and bytes to send for every window."""
 
-LIFE_VALUES: Final = 24
+HISTORY_VALUES: Final = 24
 """Values kept per point, the most frequent of that moment. More: a survey with many values costs more for its lives
 than for its counts."""
 
 
-class LifePoint(msgspec.Struct, frozen=True):
+class HistoryPoint(msgspec.Struct, frozen=True):
     """Estimates at one moment; the lists run in parallel, `values` holds positions in the survey's list of values."""
 
     time_ms: int
@@ -36,9 +36,9 @@ class LifePoint(msgspec.Struct, frozen=True):
 def encode_point(record: EstimateRecord) -> bytes:
     """Return the point of an estimate as it is stored: its time, a blank, JSON without names."""
     rows = list(enumerate(record.values))
-    if len(rows) > LIFE_VALUES:
+    if len(rows) > HISTORY_VALUES:
         rows.sort(key=lambda item: -(item[1].estimate or 0.0))
-        rows = sorted(rows[:LIFE_VALUES], key=lambda item: item[0])
+        rows = sorted(rows[:HISTORY_VALUES], key=lambda item: item[0])
     body = [
         record.users_per_rung,
         [position for position, _ in rows],
@@ -49,7 +49,7 @@ def encode_point(record: EstimateRecord) -> bytes:
     return b"%d %s" % (record.computed_ms, msgspec.json.encode(body))
 
 
-def decode_point(raw: bytes) -> LifePoint | None:
+def decode_point(raw: bytes) -> HistoryPoint | None:
     """Read what `encode_point` wrote; None if it is something else."""
     time, _, body = raw.partition(b" ")
     try:
@@ -66,10 +66,10 @@ class _Columns(msgspec.Struct, frozen=True, array_like=True):
     lower: list[float | None]
     upper: list[float | None]
 
-    def point(self) -> LifePoint | None:
+    def point(self) -> HistoryPoint | None:
         if not len(self.values) == len(self.estimate) == len(self.lower) == len(self.upper):
             return None
-        return LifePoint(*msgspec.structs.astuple(self))
+        return HistoryPoint(*msgspec.structs.astuple(self))
 
 
 def point_to_drop(times_ms: Sequence[int]) -> int:

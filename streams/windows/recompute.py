@@ -25,10 +25,10 @@ from estimators.estimates import Estimates, Floats, Method, Population
 from estimators.tally import Tally
 from producers.clock import Clock, system_clock
 from producers.survey.survey import Survey
-from streams.kafka.publisher import Outgoing, PublishError
+from streams.kafka.messages import Outgoing, PublishError
 from streams.logs import StateLog
 from streams.metrics import WorkerMetrics, worker_metrics
-from streams.store.contract import Dirty, Shape, Store, StoreUnavailableError
+from streams.store.contract import QueuedWindow, Shape, Store, StoreUnavailableError
 from streams.windows.alert_bounds import alert_bounds
 from streams.windows.budget_spent import FirstWindows
 from streams.windows.history import encode_point
@@ -55,7 +55,7 @@ class SurveyList(Protocol):
 
 @dataclass(frozen=True)
 class _Done:
-    mark: Dirty
+    mark: QueuedWindow
     secret: bytes
     message: Outgoing
 
@@ -148,7 +148,7 @@ class Recomputer:
         self._settle_others()
         return len(done)
 
-    def _recompute(self, survey: Survey, mark: Dirty, secret: bytes, done: list[_Done]) -> None:
+    def _recompute(self, survey: Survey, mark: QueuedWindow, secret: bytes, done: list[_Done]) -> None:
         window = (mark.survey_id, mark.window_ms)
         shape = Shape.of(survey)
         with self._metrics.recompute_seconds.time():

@@ -18,15 +18,14 @@ from typing import Final, Protocol, TypeVar
 
 from producers.clock import Clock, system_clock
 from producers.survey.survey import Survey
+from streams.kafka.messages import FetchBatch
 from streams.store.contract import KEEP_MS, Key, Outcome, ShardBatch, Store, StoreUnavailableError
-from streams.worker.fold import Cached, Checked, DeadLetter, PartitionBatch, Record, check, fold, unchanged, warm_up
+from streams.worker.fold import Cached, Checked, DeadLetter, check, fold, unchanged
 from streams.worker.kernels import Ints
-
-__all__ = ["Applied", "Applier", "DeadLetter", "LeaveError", "PartitionBatch", "Record", "Surveys", "warm_up"]
 
 logger = logging.getLogger(__name__)
 
-LEAVE_STATUS: Final = 75
+EXIT_RESTART: Final = 75
 """Exit status for `not now`: whoever supervises the worker starts it again."""
 
 DEFAULT_SHARDS: Final = 64
@@ -43,10 +42,10 @@ _Result = TypeVar("_Result")
 _Place = tuple[str, int, int]
 
 
-class LeaveError(Exception):
+class RestartRequired(Exception):  # noqa: N818  # a request to the supervisor, not an error of the program
     """The worker must leave with status 75 without acknowledging; a fresh one will read the batch again."""
 
-    status = LEAVE_STATUS
+    status = EXIT_RESTART
 
 
 class Surveys(Protocol):
@@ -129,7 +128,7 @@ class Applier:
         be those of a deleted topic of the same name.
 
         Raises:
-            LeaveError: the store did not answer in time.
+            RestartRequired: the store did not answer in time.
         """
         starts = {}
         for survey in self._surveys.surveys(self._clock()):
@@ -149,7 +148,7 @@ class Applier:
             del self._last[place]
         self._forget([key for key in self._cache if key.shard % self._partitions in gone])
 
-    def process(self, batches: Sequence[PartitionBatch]) -> Applied:
+    def process(self, batches: Sequence[FetchBatch]) -> Applied:
         """Apply messages of one topic; when it returns, they may be acknowledged.
 
         1. Check all frames. 2. Send dead letters and wait for the broker. 3. Fold and apply, until the store has said
@@ -160,7 +159,7 @@ class Applier:
         no longer known to be in the store.
 
         Raises:
-            LeaveError: the store went back in time or did not answer in time, or the worker was asked to end meanwhile.
+            RestartRequired: the stored offset regressed, the store did not answer in time, or the worker was stopped.
         """
         topics = {batch.topic for batch in batches}
         if len(topics) > 1:
@@ -196,7 +195,7 @@ class Applier:
         """Ask the store whether it still has what this worker stored; for times when no messages come.
 
         Raises:
-            LeaveError: the store went back in time or did not answer in time.
+            RestartRequired: the store went back in time or did not answer in time.
         """
         asked = [
             ShardBatch(topic, partition, shard, last_offset, 0, ())
@@ -208,7 +207,7 @@ class Applier:
     def _shards_of(self, partition: int) -> range:
         return range(partition, self._shards, self._partitions)
 
-    def _apply(self, topic: str, batches: Sequence[PartitionBatch], checked: Checked, counted: Counter[str]) -> None:
+    def _apply(self, topic: str, batches: Sequence[FetchBatch], checked: Checked, counted: Counter[str]) -> None:
         """Fold and apply until the store has taken everything."""
         next_offsets: dict[int, int] = {}
         for batch in batches:
@@ -254,25 +253,25 @@ class Applier:
             place = topic, batch.partition, batch.shard
             self._leave_if_back(batch, outcome)
             for change in batch.changes:
-                if change.key in outcome.conflicts:
+                if change.key in outcome.contended:
                     continue
                 self._cache[change.key].applied(change, outcome.stamps[change.key])
                 counted.update(change.counters)
                 counted["applied"] += change.accepted
-            self._forget(outcome.conflicts)
-            if outcome.conflicts:
-                logger.debug("%s[%d]: %d logs had another writer", topic, batch.partition, len(outcome.conflicts))
+            self._forget(outcome.contended)
+            if outcome.contended:
+                logger.debug("%s[%d]: %d logs had another writer", topic, batch.partition, len(outcome.contended))
                 left[batch.shard] = pending[batch.shard]
                 taken.update(outcome.stamps)
-                taken -= outcome.conflicts
+                taken -= outcome.contended
             elif place in self._last or batch.next_offset:
                 self._last[place] = max(self._last.get(place, 0), batch.next_offset)
         return left
 
     def _leave_if_back(self, batch: ShardBatch, outcome: Outcome) -> None:
-        if outcome.went_back:
+        if outcome.regressed:
             self._cache.clear()
-            raise LeaveError(
+            raise RestartRequired(
                 f"the store went back in time: for shard {batch.shard} of {batch.topic}[{batch.partition}] it was at "
                 f"offset {batch.last_offset} and now is before it; a fresh start reads again what was lost"
             )
@@ -339,7 +338,7 @@ class Applier:
             except StoreUnavailableError as error:
                 now_ms = self._clock()
                 if self._stopping() or now_ms >= deadline_ms:
-                    raise LeaveError(
+                    raise RestartRequired(
                         f"leaving without having stored the last batch, which stays in Kafka: {error}"
                     ) from error
                 if now_ms - complained_ms >= _COMPLAIN_MS:

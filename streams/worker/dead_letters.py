@@ -9,9 +9,10 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from streams.kafka.publisher import Outgoing, Publisher, PublishError
+from streams.kafka.messages import Outgoing, PublishError
+from streams.kafka.publisher import Publisher
 from streams.metrics import WorkerMetrics
-from streams.worker.applier import LeaveError
+from streams.worker.applier import RestartRequired
 from streams.worker.fold import DeadLetter
 
 logger = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ def to_message(topic: str, letter: DeadLetter) -> Outgoing:
     )
 
 
-class DeadLetterOffice:
+class DeadLetterSender:
     """Sends dead letters and returns when the brokers have them."""
 
     def __init__(
@@ -52,7 +53,7 @@ class DeadLetterOffice:
         """Send them all.
 
         Raises:
-            LeaveError: the brokers do not take them; their batch must not be acknowledged.
+            RestartRequired: the brokers do not take them; their batch must not be acknowledged.
         """
         for start in range(0, len(letters), SEND_AT_ONCE):
             self._send(letters[start : start + SEND_AT_ONCE])
@@ -79,4 +80,4 @@ class DeadLetterOffice:
                 stopping=self._stopping,
             )
         except PublishError as error:
-            raise LeaveError(f"dead letters cannot be sent: {error}") from error
+            raise RestartRequired(f"dead letters cannot be sent: {error}") from error

@@ -1,10 +1,10 @@
-"""The worker: Faust brings chunks of records, the applier counts them, a thread turns counts into estimates.
+"""The worker: Faust brings fetch batches, the applier counts them, a thread turns counts into estimates.
 
-The order of side effects for one batch of chunks, each of which may be repeated without harm:
+The order of side effects for some fetch batches, each of which may be repeated without harm:
 
-1. check that no chunk before it is missing;
+1. check that no fetch batch before it is missing;
 2. `Applier.process`: decode, send dead letters and wait for the broker, fold, apply with the stamp check, mark windows;
-3. acknowledge the chunks to Faust, which commits their offsets.
+3. acknowledge the fetch batches to Faust, which commits their offsets.
 
 Any failure that retrying cannot cure ends the process with status 75 before step 3, so nothing is lost: whoever starts
 it again reads the same records again. An exception that Faust handled by itself would lose them.
@@ -33,7 +33,8 @@ from producers.clock import system_clock
 from producers.survey.folder import SurveyFolder
 from streams import logs
 from streams.connections import faust_credentials, open_redis, open_store
-from streams.kafka.publisher import Outgoing, Publisher
+from streams.kafka.messages import FetchBatch, Outgoing
+from streams.kafka.publisher import Publisher
 from streams.kafka.topics import TopicError, Topics
 from streams.metrics import WorkerMetrics, worker_metrics
 from streams.settings import Settings, load_settings, settings_options
@@ -41,16 +42,16 @@ from streams.store.contract import StoreUnavailableError
 from streams.store.heartbeats import Heartbeats, start_beating
 from streams.windows.latency import Latencies
 from streams.windows.recompute import Recomputer
-from streams.worker.applier import LEAVE_STATUS, Applier, LeaveError, warm_up
-from streams.worker.dead_letters import DeadLetterOffice
-from streams.worker.faust_batches import Chunk, ChunkApp
-from streams.worker.fold import PartitionBatch
+from streams.worker.applier import EXIT_RESTART, Applier, RestartRequired
+from streams.worker.dead_letters import DeadLetterSender
+from streams.worker.faust_batches import BatchApp
+from streams.worker.fold import warm_up
 
 logger = logging.getLogger(__name__)
 
 # Chunks that are folded at once. More: fewer round trips to Redis, but a batch holds up a rebalance for longer, and
 # this many fetches lie in memory. Fewer: more round trips.
-MAX_CHUNKS = 8
+MAX_BATCHES = 8
 GATHER_SECONDS = 0.1
 MAX_FETCH_BYTES = 4 << 20
 # Small records cost Python's time one by one: more of them at once would hold up rebalances and commits for seconds.
@@ -65,10 +66,10 @@ _STOP_SECONDS = 5.0
 _GARBAGE_THRESHOLD = 100_000
 
 
-def leave(reason: object, *, status: int = LEAVE_STATUS) -> NoReturn:
+def leave(reason: object, *, status: int = EXIT_RESTART) -> NoReturn:
     """End the process at once, without acknowledging anything.
 
-    A clean shutdown of Faust would wait for chunks that will never be acknowledged.
+    A clean shutdown of Faust would wait for fetch batches that will never be acknowledged.
     """
     logger.critical("leaving with status %d: %s; start me again, nothing is lost", status, reason)
     logging.shutdown()
@@ -76,8 +77,8 @@ def leave(reason: object, *, status: int = LEAVE_STATUS) -> NoReturn:
     os._exit(status)
 
 
-class ChunkHandler:
-    """Feeds chunks to the applier and keeps count of what was fed. Its callers run in the main thread."""
+class BatchHandler:
+    """Feeds fetch batches to the applier and keeps count of what was fed. Its callers run in the main thread."""
 
     def __init__(self, settings: Settings, applier: Applier, metrics: WorkerMetrics, latencies: Latencies) -> None:
         self._settings, self._applier, self._metrics, self._latencies = settings, applier, metrics, latencies
@@ -92,7 +93,7 @@ class ChunkHandler:
         """Return where to start reading each partition of a new assignment.
 
         Raises:
-            LeaveError: the store did not answer in time.
+            RestartRequired: the store did not answer in time.
         """
         topic = self._settings.reports_topic
         # Faust revokes everything at every rebalance. What comes back at once keeps its tables: stamps guard them.
@@ -104,23 +105,21 @@ class ChunkHandler:
             self._metrics.lag.remove(str(partition))
         return self._next.copy()
 
-    def handle(self, chunks: Sequence[Chunk]) -> None:
-        """Count all records of these chunks; returns when they are in the store.
+    def handle(self, batches: Sequence[FetchBatch]) -> None:
+        """Count all records of these fetch batches; returns when they are in the store.
 
         Raises:
-            LeaveError: they cannot be counted now, or a chunk is missing.
+            RestartRequired: they cannot be counted now, or a fetch batch is missing.
         """
-        batches = []
-        for chunk in chunks:
-            expected = self._next.get(chunk.partition)
-            if expected is not None and chunk.start > expected:
-                raise LeaveError(
-                    f"{chunk.topic}[{chunk.partition}]: records {expected} to {chunk.start - 1} were fetched but "
+        for batch in batches:
+            expected = self._next.get(batch.partition)
+            if expected is not None and batch.start > expected:
+                raise RestartRequired(
+                    f"{batch.topic}[{batch.partition}]: records {expected} to {batch.start - 1} were fetched but "
                     "never handed over"
                 )
             if expected is not None:
-                self._next[chunk.partition] = max(expected, chunk.next_offset)
-            batches.append(PartitionBatch(chunk.topic, chunk.partition, chunk.records, chunk.next_offset))
+                self._next[batch.partition] = max(expected, batch.next_offset)
         with self._metrics.batch_seconds.time():
             applied = self._applier.process(batches)
         now_ms = system_clock()
@@ -135,25 +134,25 @@ class ChunkHandler:
         """Make sure that the store still has what was counted, also in partitions that nothing comes from.
 
         Raises:
-            LeaveError: it has not, or did not answer in time.
+            RestartRequired: it has not, or did not answer in time.
         """
         self._applier.verify()
 
 
-def build_app(settings: Settings, handler: ChunkHandler, metrics: WorkerMetrics) -> ChunkApp:
+def build_app(settings: Settings, handler: BatchHandler, metrics: WorkerMetrics) -> BatchApp:
     """Return the Faust app of a worker. Nothing in it decides anything: it wires Faust to the handler."""
 
     async def start_offsets(committed: Mapping[TP, int | None]) -> dict[TP, int]:
         topic = settings.reports_topic
         try:
             starts = handler.start_at({tp.partition: offset for tp, offset in committed.items() if tp.topic == topic})
-        except LeaveError as error:
+        except RestartRequired as error:
             leave(error)
         if starts:
             logger.info("assigned %s", ", ".join(f"{topic}[{p}]@{offset}" for p, offset in sorted(starts.items())))
         return {TP(topic, partition): offset for partition, offset in starts.items()}
 
-    app = ChunkApp(
+    app = BatchApp(
         f"{settings.prefix}{settings.group}",
         start_offsets=start_offsets,
         broker=";".join(f"kafka://{server}" for server in settings.brokers),
@@ -166,7 +165,7 @@ def build_app(settings: Settings, handler: ChunkHandler, metrics: WorkerMetrics)
         broker_heartbeat_interval=2.0,
         broker_rebalance_timeout=15.0,
         broker_commit_interval=1.0,
-        stream_buffer_maxsize=2 * MAX_CHUNKS,
+        stream_buffer_maxsize=2 * MAX_BATCHES,
         stream_wait_empty=True,
         topic_allow_declare=False,
         topic_disable_leader=True,
@@ -176,10 +175,10 @@ def build_app(settings: Settings, handler: ChunkHandler, metrics: WorkerMetrics)
     )
 
     async def count(stream: Any) -> None:
-        async for events in stream.noack_take(MAX_CHUNKS, within=GATHER_SECONDS):
+        async for events in stream.noack_take(MAX_BATCHES, within=GATHER_SECONDS):
             try:
                 handler.handle([event.value for event in events])
-            except LeaveError as error:
+            except RestartRequired as error:
                 leave(error)
             except Exception:
                 logger.exception("a batch could not be counted")
@@ -201,7 +200,7 @@ def build_app(settings: Settings, handler: ChunkHandler, metrics: WorkerMetrics)
     async def verify() -> None:
         try:
             handler.verify()
-        except LeaveError as error:
+        except RestartRequired as error:
             leave(error)
 
     app.timer(VERIFY_SECONDS, name="verify")(verify)
@@ -214,7 +213,7 @@ class _Process(faust.Worker):
     asyncio's own run in the loop, which is blocked while the applier waits for Redis.
     """
 
-    def __init__(self, app: ChunkApp, stopping: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, app: BatchApp, stopping: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(app, loop=loop, quiet=True, override_logging=False, redirect_stdouts=False)
         self.spinner = None
         self._told_to_stop = stopping
@@ -305,7 +304,7 @@ def run_worker(settings: Settings) -> int:
     _check_topics(settings, stopping)
     warm_up()
     publisher = Publisher(settings)
-    office = DeadLetterOffice(
+    office = DeadLetterSender(
         publisher,
         settings.dead_letters_topic,
         metrics,
@@ -339,7 +338,7 @@ def run_worker(settings: Settings) -> int:
     beats = start_beating(board, settings.instance_id, metrics, no_more_ticks)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    handler = ChunkHandler(settings, applier, metrics, latencies)
+    handler = BatchHandler(settings, applier, metrics, latencies)
     process = _Process(build_app(settings, handler, metrics), stopping, loop)
     # Records come and go by the hundred thousand a second, none of them in a cycle. With the usual threshold of 700 the
     # search for cycles takes longer than all else that is done for a small record.
@@ -349,7 +348,7 @@ def run_worker(settings: Settings) -> int:
     try:
         process.execute_from_commandline()
     except SystemExit as end:
-        status = LEAVE_STATUS if end.code else 0
+        status = EXIT_RESTART if end.code else 0
     # The counts of the last batches deserve their estimates; whatever is not done in time, another worker does.
     no_more_ticks.set()
     ticks.join(_STOP_SECONDS)

@@ -1,9 +1,10 @@
 """Faust with one event per partition and fetch.
 
 A stock Faust process handles a few thousand messages a second whatever their body costs, since each passes through
-several asyncio tasks. Here all records that one fetch brought from one partition travel as one event, a *chunk*; app,
-agents, acknowledgement, commits, rebalances stay Faust's own. Private methods of Faust are overridden, so the version
-is pinned and `tests/unit/streams/worker/test_faust_contract.py` fails when one of them changes (decision 0011).
+several asyncio tasks. Here all records that one fetch brought from one partition travel as one event, a
+*fetch batch*; app, agents, acknowledgement, commits, rebalances stay Faust's own. Private methods of Faust are
+overridden, so the version is pinned and `tests/unit/streams/worker/test_faust_contract.py` fails when one of them
+changes (decision 0011).
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import faust
@@ -21,29 +21,14 @@ from aiokafka.errors import KafkaError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from streams.worker.fold import Record
+from streams.kafka.messages import FetchBatch, Record
 
 logger = logging.getLogger(__name__)
-_STEPS = logging.getLogger("faust.chunks")
+_STEPS = logging.getLogger("faust.batches")
 """For the lines in which Faust's services tell of their every step; kept quiet like those of Faust itself."""
 
 StartOffsets = Callable[[Mapping[TP, int | None]], Awaitable[Mapping[TP, int]]]
 """Given Kafka's committed offsets (None: never committed), tells where to start reading."""
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """All records that one fetch brought from one partition, oldest first.
-
-    `start` is where the chunk before ended (or reading began), so chunks of a partition leave no hole between them;
-    `next_offset` is one behind the last record.
-    """
-
-    topic: str
-    partition: int
-    start: int
-    next_offset: int
-    records: Sequence[Record]
 
 
 class _Results(OrderedDict[Any, Any]):
@@ -64,7 +49,7 @@ def _record(_tp: Any, record: Any) -> Record:
     return Record(record.offset, record.timestamp, record.value)
 
 
-class ChunkThread(driver.AIOKafkaConsumerThread):
+class BatchThread(driver.AIOKafkaConsumerThread):
     """Faust's thread of aiokafka's consumer, whose records are ours."""
 
     async def _fetch_records(
@@ -79,18 +64,18 @@ class ChunkThread(driver.AIOKafkaConsumerThread):
         return await super()._fetch_records(consumer, active_partitions, timeout=timeout, max_records=max_records)
 
 
-class ChunkConsumer(driver.Consumer):
-    """Hands over whole chunks and starts reading where the store says."""
+class BatchConsumer(driver.Consumer):
+    """Hands over whole fetch batches and starts reading where the store says."""
 
-    app: ChunkApp
+    app: BatchApp
     logger = _STEPS
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._hole_seen: dict[TP, int] = {}
 
-    def _new_consumer_thread(self) -> ChunkThread:
-        return ChunkThread(self, loop=self.loop, beacon=self.beacon)
+    def _new_consumer_thread(self) -> BatchThread:
+        return BatchThread(self, loop=self.loop, beacon=self.beacon)
 
     # With Faust's own buffer rules a full buffer makes the fetcher sleep for a second. A full queue stops the hand-over
     # below all the same, because putting into it blocks.
@@ -110,7 +95,7 @@ class ChunkConsumer(driver.Consumer):
         return dict(starts)
 
     def _new_offset(self, tp: TP) -> int | None:
-        # One agent acknowledges the chunks of a partition in order, so everything below the highest is done.
+        # One agent acknowledges the fetch batches of a partition in order, so everything below the highest is done.
         acked = self._acked[tp]
         if not acked:
             return None
@@ -152,14 +137,14 @@ class ChunkConsumer(driver.Consumer):
             return
         last = records[-1]
         next_offset = last.offset + 1
-        chunk: Any = Chunk(tp.topic, tp.partition, expected, next_offset, records)
+        batch: Any = FetchBatch(tp.topic, tp.partition, expected, next_offset, records)
         # Faust acknowledges and commits by the offset of the last record.
         message = self._to_message(
             tp,
-            ConsumerRecord(tp.topic, tp.partition, last.offset, last.timestamp_ms, 1, None, chunk, None, -1, -1, ()),
+            ConsumerRecord(tp.topic, tp.partition, last.offset, last.timestamp_ms, 1, None, batch, None, -1, -1, ()),
         )
         await self.wait_first(self.callback(message), self.suspend_flow.wait())
-        # If the flow was suspended the chunk may or may not be in the queue. Reading it again is harmless.
+        # If the flow was suspended the fetch batch may or may not be in the queue. Reading it again is harmless.
         if not self.suspend_flow.is_set():
             self._read_offset[tp] = next_offset
 
@@ -183,7 +168,7 @@ class ChunkConsumer(driver.Consumer):
         return True
 
     async def _rewind(self, tp: TP) -> None:
-        """Fetch again from where the last chunk ended; a revoked partition has no such place and is left alone."""
+        """Fetch again from where the last fetch batch ended; a revoked partition has none and is skipped."""
         offset = self._read_offset.get(tp)
         if offset is not None:
             await self._thread.call_thread(_seek, self._thread._ensure_consumer(), {tp: offset})
@@ -202,14 +187,14 @@ async def _seek(consumer: Any, offsets: Mapping[TP, int]) -> None:
             consumer.seek(found, offset)
 
 
-class ChunkTransport(driver.Transport):
+class BatchTransport(driver.Transport):
     """Faust's aiokafka transport with our consumer."""
 
-    Consumer: ClassVar[type] = ChunkConsumer
+    Consumer: ClassVar[type] = BatchConsumer
 
 
-class ChunkTopic(faust.Topic):
-    """A topic whose values are chunks already."""
+class BatchTopic(faust.Topic):
+    """A topic whose values are fetch batches already."""
 
     def _compile_decode(self) -> None:
         async def decode(message: Any, *, propagate: bool = False) -> Any:  # noqa: ARG001  # Faust's signature
@@ -218,18 +203,18 @@ class ChunkTopic(faust.Topic):
         self.decode = decode  # type: ignore[method-assign]  # as Faust does it
 
 
-class ChunkApp(faust.App):
-    """A Faust app that reads chunks, keeps nothing on disk and starts reading where `start_offsets` says."""
+class BatchApp(faust.App):
+    """A Faust app that reads fetch batches, keeps nothing on disk and starts reading where `start_offsets` says."""
 
     logger = _STEPS
     start_offsets: StartOffsets
 
     def __init__(self, name: str, *, start_offsets: StartOffsets, **options: Any) -> None:
         self.start_offsets = start_offsets
-        super().__init__(name, Topic=ChunkTopic, **options)
+        super().__init__(name, Topic=BatchTopic, **options)
 
     def _new_transport(self) -> Any:
-        return ChunkTransport(self.conf.broker_consumer, self)
+        return BatchTransport(self.conf.broker_consumer, self)
 
     def _create_directories(self) -> None:
         """Create none: there are no tables."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from producers.survey.survey import Survey
 from producers.wire.frames import HEADER_BYTES
+from streams.kafka.messages import FetchBatch
 from streams.store.contract import GRACE_MS, UNKNOWN_SURVEY, Change, Key, Loaded, Shape
 from streams.worker import kernels
 from streams.worker.kernels import Ints, Words
@@ -40,25 +41,7 @@ _CODE: Final = {reason: code for code, reason in enumerate(REASONS)}
 _EXPIRED: Final = len(REASONS)
 _PACK_CODES: Final = np.array([_CODE[reason] for reason in kernels.PACK_FAULTS])
 _SMALLEST_REPORT_BYTES: Final = 18
-_REWRITE_RECORDS: Final = 256
-
-
-class Record(NamedTuple):
-    """One Kafka record: its offset, the broker's timestamp (LogAppendTime), its bytes."""
-
-    offset: int
-    timestamp_ms: int
-    value: bytes | None
-
-
-@dataclass(frozen=True)
-class PartitionBatch:
-    """Records of one partition in order of their offsets, and the offset behind the last of them."""
-
-    topic: str
-    partition: int
-    records: Sequence[Record]
-    next_offset: int
+_REWRITE_ENTRIES: Final = 256
 
 
 class DeadLetter(NamedTuple):
@@ -111,7 +94,7 @@ class _Joined:
     partitions: Ints
 
     @classmethod
-    def of(cls, batches: Sequence[PartitionBatch]) -> _Joined:
+    def of(cls, batches: Sequence[FetchBatch]) -> _Joined:
         """Join the messages of batches with at least one record each."""
         values: list[bytes] = []
         timestamps_ms: list[int] = []
@@ -132,7 +115,7 @@ class _Joined:
         )
 
 
-def check(batches: Sequence[PartitionBatch], surveys: Surveys, partitions: int, now_ms: int) -> Checked:
+def check(batches: Sequence[FetchBatch], surveys: Surveys, partitions: int, now_ms: int) -> Checked:
     """Sort out what came: good reports by (survey, window, shard), dead letters, and counts of what does not count.
 
     Args:
@@ -208,7 +191,7 @@ def _take(checked: Checked, survey: Survey, words: Words, frames: Ints, chosen: 
     chosen = chosen[order]
     shape = checked.shapes[survey.id]
     counts = frames[chosen, kernels.COUNT]
-    packed: Words = np.empty((int(counts.sum()), shape.record_bytes // 8), dtype=np.uint64)
+    packed: Words = np.empty((int(counts.sum()), shape.entry_bytes // 8), dtype=np.uint64)
     faults = np.zeros(len(chosen), dtype=np.int64)
     kernels.pack_frames(
         words,
@@ -259,14 +242,14 @@ def _group(checked: Checked, survey_id: str, frames: Ints, counts: Ints, packed:
 
 def _answers(packed: Words, shape: Shape) -> NDArray[Any]:
     """Return the answers as `Mechanism.valid` takes them: (n,) symbols or (n, width) bytes."""
-    rows = packed.view(np.uint8).reshape(len(packed), shape.record_bytes)
+    rows = packed.view(np.uint8).reshape(len(packed), shape.entry_bytes)
     raw = np.ascontiguousarray(rows[:, 14 : 14 + shape.width])
     return raw if shape.kind == "bits" else raw.view(f"<u{shape.width}").ravel()
 
 
 def _refuse(
     checked: Checked,
-    batches: Sequence[PartitionBatch],
+    batches: Sequence[FetchBatch],
     joined: _Joined,
     frame: Ints,
     code: int,
@@ -299,19 +282,19 @@ class Cached:
 
     table: AnyTable
     stamp: bytes
-    log_records: int
-    chunks: int
+    log_entries: int
+    segments: int
 
     @classmethod
     def of(cls, loaded: Loaded) -> Cached:
         """Start from what the store returned."""
-        return cls(loaded.table, loaded.stamp, len(loaded.records) // loaded.table.shape.record_bytes, loaded.chunks)
+        return cls(loaded.table, loaded.stamp, len(loaded.entries) // loaded.table.shape.entry_bytes, loaded.segments)
 
     def applied(self, change: Change, stamp: bytes) -> None:
         """Note that the store has made this change and what its stamp is now."""
-        self.stamp, self.log_records = stamp, change.log_records
-        if change.records:
-            self.chunks = 1 if change.rewrite else self.chunks + 1
+        self.stamp, self.log_entries = stamp, change.log_entries
+        if change.entries:
+            self.segments = 1 if change.rewrite else self.segments + 1
 
 
 def fold(key: Key, cached: Cached, reports: Words, shape: Shape) -> Change:
@@ -325,16 +308,16 @@ def fold(key: Key, cached: Cached, reports: Words, shape: Shape) -> Change:
     before = table.numbers.copy()
     folded = table.fold(reports)
     accepted = len(folded.accepted)
-    log_records = cached.log_records + accepted
-    # Never a log of a single chunk: the store tells a half-made rewrite by the number of chunks.
-    rewrite = bool(accepted) and cached.chunks >= 2 and log_records > max(2 * len(table), _REWRITE_RECORDS)
+    log_entries = cached.log_entries + accepted
+    # Never a log of a single segment: the store tells a half-made rewrite by the number of segments.
+    rewrite = bool(accepted) and cached.segments >= 2 and log_entries > max(2 * len(table), _REWRITE_ENTRIES)
     counted = {"duplicate": folded.duplicate, "stale": folded.stale, "conflict": folded.conflict}
     return Change(
         key=key,
         stamp=cached.stamp,
-        records=table.live() if rewrite else folded.accepted.tobytes(),
+        entries=table.live() if rewrite else folded.accepted.tobytes(),
         rewrite=rewrite,
-        log_records=len(table) if rewrite else log_records,
+        log_entries=len(table) if rewrite else log_entries,
         accepted=accepted,
         patches=patches(before, table.numbers) if cached.stamp else [(0, table.tally().to_bytes())],
         tally_bytes=tally_bytes(shape),
@@ -348,9 +331,9 @@ def unchanged(key: Key, cached: Cached, shape: Shape) -> Change:
     return Change(
         key=key,
         stamp=cached.stamp,
-        records=b"",
+        entries=b"",
         rewrite=False,
-        log_records=cached.log_records,
+        log_entries=cached.log_entries,
         accepted=0,
         patches=(),
         tally_bytes=tally_bytes(shape),
@@ -364,7 +347,7 @@ def warm_up() -> None:
     words = np.frombuffer(bytes(8), dtype=np.uint64)
     kernels.scan_frames(words, none, none, np.zeros((1, kernels.FRAME_FIELDS), dtype=np.int64), np.zeros(1, np.uint64))
     shape = Shape(kind="index", size=2, width=1, rungs=1, groups=1)
-    packed: Words = np.zeros((0, shape.record_bytes // 8), dtype=np.uint64)
+    packed: Words = np.zeros((0, shape.entry_bytes // 8), dtype=np.uint64)
     kernels.pack_frames(words, none, none, none, 1, 1, 1, 1, packed, none)
     table = Table(shape)
     table.fold(packed)

@@ -2,9 +2,9 @@
 
 All of them work on 8-byte words, little-endian, and release the interpreter lock, so that a consumer in another thread
 goes on fetching. They trust nothing: whatever could lead outside an array is checked first. Python twins that pass the
-same tests: `producers.wire.frames.headers` for `scan_frames`, `streams.worker.table.PlainTable` for `fold_records`.
+same tests: `producers.wire.frames.headers` for `scan_frames`, `streams.worker.table.PlainTable` for `fold_entries`.
 
-A packed record of `record_bytes` bytes: 13 bytes of the token, rung + 1, answer, group (2 bytes, if the survey has more
+A packed record of `entry_bytes` bytes: 13 bytes of the token, rung + 1, answer, group (2 bytes, if the survey has more
 than one), zeros. Rung + 1 is never 0, so a record is never all zeros and an empty slot of a table is.
 """
 
@@ -252,14 +252,14 @@ def _compare(a: Words, row_a: int, b: Words, row_b: int) -> int:
 
 LIVE, ACCEPTED, DUPLICATE, STALE, CONFLICT, BROKEN, TOUCHED = range(7)
 STATE_FIELDS: Final = 7
-"""Entries of the `state` of `fold_records`; LIVE counts users, BROKEN is 1 after an impossible record."""
+"""Entries of the `state` of `fold_entries`; LIVE counts users, BROKEN is 1 after an impossible record."""
 
 _BLOCK: Final = 128
 # Slots of a block are read ahead of the work on them, so that the waits for memory overlap.
 
 
 @_compiled
-def fold_records(
+def fold_entries(
     slots: Words,
     shift: int,
     seed: Words,

@@ -78,7 +78,7 @@ class AnyTable(ABC):
 
     def fold_log(self, log: bytes) -> Folded:
         """Fold packed records that lie back to back."""
-        size = self.shape.record_bytes
+        size = self.shape.entry_bytes
         if len(log) % size:
             raise ValueError(f"a log of this survey is a multiple of {size} bytes; got {len(log)}")
         return self.fold(np.frombuffer(log, dtype=np.uint64).reshape(-1, size // 8))
@@ -107,7 +107,7 @@ class Table(AnyTable):
         super().__init__(shape)
         self._seed = seed
         self._live = 0
-        self._slots: Words = np.zeros((_SMALLEST, shape.record_bytes // 8), dtype=np.uint64)
+        self._slots: Words = np.zeros((_SMALLEST, shape.entry_bytes // 8), dtype=np.uint64)
 
     def __len__(self) -> int:
         return self._live
@@ -125,7 +125,7 @@ class Table(AnyTable):
         state[kernels.LIVE] = self._live
         position = 0
         while True:
-            position = kernels.fold_records(
+            position = kernels.fold_entries(
                 self._slots,
                 _shift(self._slots),
                 self._seed,
@@ -182,7 +182,7 @@ class PlainTable(AnyTable):
     @property
     def nbytes(self) -> int:
         """Return a rough guess: two small objects and a place in the dict for each user."""
-        return len(self._held) * (180 + self.shape.record_bytes) + self.numbers.nbytes
+        return len(self._held) * (180 + self.shape.entry_bytes) + self.numbers.nbytes
 
     def fold(self, records: Words) -> Folded:
         """Fold packed records, one a row, in order."""
@@ -247,7 +247,7 @@ class Unpacked:
 
 def unpack(log: bytes, shape: Shape) -> Unpacked:
     """Read packed records back, for example to see which rung the store holds for a token."""
-    rows = np.frombuffer(log, dtype=np.uint8).reshape(-1, shape.record_bytes)
+    rows = np.frombuffer(log, dtype=np.uint8).reshape(-1, shape.entry_bytes)
     groups = np.zeros(len(rows), dtype=np.int64)
     if shape.groups > 1:
         groups += rows[:, 14 + shape.width] + (rows[:, 15 + shape.width].astype(np.int64) << 8)

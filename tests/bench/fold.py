@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from producers.wire import frames as wire
+from streams.kafka.messages import FetchBatch, Record
 from streams.store.contract import Store
 from streams.store.redis import RedisStore
-from streams.worker.applier import Applier, DeadLetter, warm_up
-from streams.worker.fold import PartitionBatch, Record
+from streams.worker.applier import Applier
+from streams.worker.fold import DeadLetter, warm_up
 from streams.worker.table import PlainTable
 from tests.bench.goals import Result
 from tests.support.memory_store import MemoryStore
@@ -58,16 +59,16 @@ def messages(users: int, per_message: int, rung: int, seed: int = 1) -> dict[int
     return found
 
 
-def batches(found: dict[int, list[bytes]], start: int) -> list[list[PartitionBatch]]:
+def batches(found: dict[int, list[bytes]], start: int) -> list[list[FetchBatch]]:
     """Cut messages into what one fetch brings: about a MiB of each partition."""
-    rounds: list[list[PartitionBatch]] = []
+    rounds: list[list[FetchBatch]] = []
     for partition, values in found.items():
         size = max(1, MESSAGES_PER_BATCH_BYTES // len(values[0]))
         for number, first in enumerate(range(0, len(values), size)):
             records = [Record(start + first + i, NOW_MS, value) for i, value in enumerate(values[first : first + size])]
             if number == len(rounds):
                 rounds.append([])
-            rounds[number].append(PartitionBatch(TOPIC, partition, records, start + first + len(records)))
+            rounds[number].append(FetchBatch(TOPIC, partition, start + first, start + first + len(records), records))
     return rounds
 
 

@@ -130,7 +130,7 @@ def _lower(store: Store, survey: Survey, window_ms: int, best: Best) -> int:
     keys = [Key(survey.id, window_ms, shard) for shard in range(survey.shards)]
     stored: dict[bytes, tuple[int, int]] = {}
     for key, loaded in store.load(keys, shape).items():
-        log = unpack(loaded.records, shape)
+        log = unpack(loaded.entries, shape)
         for token, rung, answer in zip(log.tokens, log.rungs, log.answers, strict=True):
             place = token.tobytes() + key.shard.to_bytes(2, "little")
             pair = int(rung), int.from_bytes(answer.tobytes(), "little")

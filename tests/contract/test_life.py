@@ -10,7 +10,7 @@ import pytest
 from producers.clock import system_clock
 from streams.store.contract import Store
 from streams.store.redis import RedisStore
-from streams.windows.history import LIFE_POINTS, point_to_drop
+from streams.windows.history import HISTORY_POINTS, point_to_drop
 from tests.support.memory_store import MemoryStore
 
 SURVEY, WINDOW = "colour-01234567", 1_790_000_040_000
@@ -64,7 +64,7 @@ def test_a_life_goes_with_its_estimate(store: Store) -> None:
 
 def test_a_long_life_keeps_its_ends_and_loses_the_point_between_the_closest_neighbours(store: Store) -> None:
     rng = random.Random(5)
-    times_ms = sorted(rng.randrange(1_790_000_000_000, 1_790_000_900_000) for _ in range(LIFE_POINTS + 60))
+    times_ms = sorted(rng.randrange(1_790_000_000_000, 1_790_000_900_000) for _ in range(HISTORY_POINTS + 60))
     secret = locked(store)
     for point in points(times_ms):
         assert store.save_estimate(SURVEY, WINDOW, secret, b"{}", later(), point=point)
@@ -72,8 +72,8 @@ def test_a_long_life_keeps_its_ends_and_loses_the_point_between_the_closest_neig
     expected: list[bytes] = []
     for point in points(times_ms):
         expected.append(point)
-        if len(expected) > LIFE_POINTS:
+        if len(expected) > HISTORY_POINTS:
             del expected[point_to_drop([int(kept.split()[0]) for kept in expected])]
     assert store.life(SURVEY, WINDOW) == expected
-    assert len(expected) == LIFE_POINTS
+    assert len(expected) == HISTORY_POINTS
     assert (expected[0], expected[-1]) == (points(times_ms)[0], points(times_ms)[-1])

@@ -43,14 +43,14 @@ def count(store: Store, *users: int) -> None:
     cached = Cached.of(store.load([KEY], SHAPE)[KEY])
     change = fold(KEY, cached, packed(CATEGORICAL, reports(*users)), SHAPE)
     [outcome] = store.apply([ShardBatch(TOPIC, 0, KEY.shard, 0, 0, [change])])
-    assert not outcome.conflicts
+    assert not outcome.contended
 
 
 def test_another_log_takes_the_place_of_one(store: Store) -> None:
     count(store, 1, 2)
     count(store, 3)
     seen = store.seen([KEY])[KEY]
-    assert seen.chunks == 2
+    assert seen.segments == 2
     assert store.replace(KEY, seen, table(2, 4))
     assert store.load([KEY], SHAPE)[KEY].table.tally() == oracle(CATEGORICAL, reports(2, 4))
     assert store.tally(CATEGORICAL.id, WINDOW, CATEGORICAL.shards, SHAPE) == oracle(CATEGORICAL, reports(2, 4))

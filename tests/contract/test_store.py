@@ -70,13 +70,13 @@ def apply(store: Store, *changes: Change, last: int = 0, next_: int = 0, shard: 
 def write(store: Store, reports: Sequence[Report]) -> bytes:
     """Apply reports to KEY as a writer that just loaded it, and return the stamp."""
     outcome = apply(store, change_of(load(store), reports))
-    assert not outcome.conflicts
+    assert not outcome.contended
     return outcome.stamps[KEY]
 
 
 def test_a_log_that_was_never_written_is_empty_and_has_no_stamp(store: Store) -> None:
     loaded = store.load([KEY], SHAPE)[KEY]
-    assert (loaded.stamp, loaded.records, loaded.chunks, len(loaded.table)) == (NO_STAMP, b"", 0, 0)
+    assert (loaded.stamp, loaded.entries, loaded.segments, len(loaded.table)) == (NO_STAMP, b"", 0, 0)
     assert store.tally(CATEGORICAL.id, WINDOW, CATEGORICAL.shards, SHAPE).total_users == 0
 
 
@@ -93,14 +93,14 @@ def test_what_was_applied_can_be_loaded_and_is_in_the_tally(store: Store, survey
             cached = caches.get(key) or load(store, key, shape)
             change = change_of(cached, mine, survey, key)
             outcome = apply(store, change, shard=shard)
-            assert outcome.conflicts == frozenset()
+            assert outcome.contended == frozenset()
             cached.applied(change, outcome.stamps[key])
             caches[key] = cached
     assert store.tally(survey.id, WINDOW, survey.shards, shape) == oracle(survey, reports)
     for key, loaded in store.load(list(caches), shape).items():
         assert loaded.stamp == caches[key].stamp
-        assert loaded.chunks == caches[key].chunks
-        assert len(loaded.records) == caches[key].log_records * shape.record_bytes
+        assert loaded.segments == caches[key].segments
+        assert len(loaded.entries) == caches[key].log_entries * shape.entry_bytes
         assert loaded.table.tally() == caches[key].table.tally()
 
 
@@ -119,7 +119,7 @@ def test_changes_that_match_are_made_even_if_others_of_the_same_batch_do_not(sto
     old, fresh = load(store), load(store, other)
     write(store, some_reports(0))
     outcome = apply(store, change_of(old, some_reports(1)), change_of(fresh, some_reports(2), key=other), next_=10)
-    assert outcome.conflicts == {KEY}
+    assert outcome.contended == {KEY}
     assert set(outcome.stamps) == {other}
     assert load(store, other).table.tally() == oracle(CATEGORICAL, some_reports(2))
     assert store.offsets(TOPIC, 1, [SHARD]) == {SHARD: 0}
@@ -142,7 +142,7 @@ def test_a_batch_of_duplicates_on_an_old_stamp_is_refused(store: Store) -> None:
     write(store, some_reports(1))
     cached = load(store)
     write(store, some_reports(2))
-    assert apply(store, change_of(cached, some_reports(1))).conflicts == {KEY}
+    assert apply(store, change_of(cached, some_reports(1))).contended == {KEY}
     assert store.counters(CATEGORICAL.id)["duplicate"] == 0
 
 
@@ -172,7 +172,7 @@ def test_batches_of_one_call_are_judged_one_by_one(store: Store) -> None:
     good = ShardBatch(TOPIC, 1, 3, 0, 5, [change_of(load(store, other), [], key=other)])
     back = ShardBatch(TOPIC, 1, SHARD, 11, 20, [])
     idle = ShardBatch(TOPIC, 1, 5, 0, 7, [])
-    assert [outcome.went_back for outcome in store.apply([back, good, idle])] == [True, False, False]
+    assert [outcome.regressed for outcome in store.apply([back, good, idle])] == [True, False, False]
     assert store.offsets(TOPIC, 1, [1, 3, 5]) == {1: 10, 3: 5, 5: 7}
 
 
@@ -185,7 +185,7 @@ def test_a_rewritten_log_is_short_and_gives_the_same_tally(store: Store) -> None
         rewrites += change.rewrite
     assert rewrites == 1
     loaded = store.load([KEY], SHAPE)[KEY]
-    assert (loaded.chunks, len(loaded.records)) == (2, 400 * SHAPE.record_bytes)
+    assert (loaded.segments, len(loaded.entries)) == (2, 400 * SHAPE.entry_bytes)
     assert loaded.table.tally() == oracle(CATEGORICAL, reports)
     assert store.counters(*KEY[:2])["applied"] == 800
 
@@ -205,7 +205,7 @@ def test_keys_that_are_past_their_time_are_gone_at_once(store: Store) -> None:
     short = survey_of(CATEGORICAL.mechanism, name="short", retention_ms=1)
     key = Key(short.id, 0, SHARD)
     change = change_of(load(store, key, Shape.of(short)), some_reports(0), short, key)
-    assert apply(store, change, next_=5).conflicts == frozenset()
+    assert apply(store, change, next_=5).contended == frozenset()
     assert load(store, key, Shape.of(short)).stamp == NO_STAMP
     assert store.offsets(TOPIC, 1, [SHARD]) == {SHARD: 5}
 
@@ -308,19 +308,19 @@ def test_two_writers_that_take_turns_at_random_give_the_oracles_tally(store: Sto
     for batches in todo:
         rng.shuffle(batches)
     caches: list[Cached | None] = [None, None]
-    conflicts = 0
+    contended = 0
     while any(todo):
         writer = rng.choice([number for number in (0, 1) if todo[number]])
         cached = caches[writer] or load(store, key, shape)
         change = change_of(cached, todo[writer][-1], survey, key)
         outcome = apply(store, change, shard=0)
-        if outcome.conflicts:
+        if outcome.contended:
             caches[writer] = None
-            conflicts += 1
+            contended += 1
         else:
             cached.applied(change, outcome.stamps[key])
             caches[writer] = cached
             todo[writer].pop()
-    assert conflicts
+    assert contended
     assert store.tally(survey.id, WINDOW, survey.shards, shape) == oracle(survey, reports)
     assert load(store, key, shape).table.tally() == oracle(survey, reports)

@@ -14,7 +14,7 @@ from streams.local.process import free_ports
 from streams.local.services import Redis
 from streams.store.contract import KEEP_MS, Key, Shape, ShardBatch, StoreCorruptError, StoreUnavailableError
 from streams.store.redis import RedisStore
-from streams.worker.applier import Applier, LeaveError
+from streams.worker.applier import Applier, RestartRequired
 from streams.worker.fold import Cached, fold
 from streams.worker.table import Table
 from tests.support.clock import ManualClock
@@ -69,9 +69,9 @@ def apply(store: RedisStore, cached: Cached, some: list[Report]) -> bool:
     """Return whether the store took the change."""
     change = fold(KEY, cached, packed(CATEGORICAL, some), SHAPE)
     (outcome,) = store.apply([ShardBatch(TOPIC, 1, 1, 0, 0, [change])])
-    if not outcome.conflicts:
+    if not outcome.contended:
         cached.applied(change, outcome.stamps[KEY])
-    return not outcome.conflicts
+    return not outcome.contended
 
 
 def use_everything(store: RedisStore) -> None:
@@ -154,7 +154,7 @@ def log_key(key_prefix: str, part: str) -> str:
     return f"{key_prefix}thaw:v1:{{1}}:{part}:{CATEGORICAL.id}:{WINDOW}"
 
 
-def chunk(some: list[Report]) -> bytes:
+def segment(some: list[Report]) -> bytes:
     return packed(CATEGORICAL, some).tobytes()
 
 
@@ -172,7 +172,7 @@ def healed(store: RedisStore, client: Any, key_prefix: str, expected: list[Repor
 
 
 def test_torn_after_the_first_push(store: RedisStore, client: Any, key_prefix: str) -> None:
-    client.rpush(log_key(key_prefix, "log"), chunk(reports(0)))
+    client.rpush(log_key(key_prefix, "log"), segment(reports(0)))
     assert not apply(store, Cached(Table(SHAPE), b"", 0, 0), reports(1))
     healed(store, client, key_prefix, reports(0))
 
@@ -180,7 +180,7 @@ def test_torn_after_the_first_push(store: RedisStore, client: Any, key_prefix: s
 def test_torn_after_a_later_push(store: RedisStore, client: Any, key_prefix: str) -> None:
     cached = cached_log(store)
     assert apply(store, cached, reports(0))
-    client.rpush(log_key(key_prefix, "log"), chunk(reports(2, user=3)))
+    client.rpush(log_key(key_prefix, "log"), segment(reports(2, user=3)))
     # The stamp is the old one, yet nobody may build on it: the tally would lack what was pushed.
     assert not apply(store, cached, reports(1))
     healed(store, client, key_prefix, [*reports(0), *reports(2, user=3)])
@@ -190,7 +190,7 @@ def test_torn_in_a_rewrite_before_the_old_chunks_went(store: RedisStore, client:
     cached = cached_log(store)
     assert apply(store, cached, reports(0))
     assert apply(store, cached, reports(1))
-    client.rpush(log_key(key_prefix, "log"), chunk(reports(2)))
+    client.rpush(log_key(key_prefix, "log"), segment(reports(2)))
     assert not apply(store, cached, reports(3))
     healed(store, client, key_prefix, reports(2))
 
@@ -199,7 +199,7 @@ def test_torn_in_a_rewrite_after_the_old_chunks_went(store: RedisStore, client: 
     cached = cached_log(store)
     assert apply(store, cached, reports(0))
     assert apply(store, cached, reports(1))
-    client.rpush(log_key(key_prefix, "log"), chunk(reports(2)))
+    client.rpush(log_key(key_prefix, "log"), segment(reports(2)))
     client.ltrim(log_key(key_prefix, "log"), -1, -1)
     assert not apply(store, cached, reports(3))
     healed(store, client, key_prefix, reports(2))
@@ -244,13 +244,13 @@ def test_a_log_of_something_else_is_refused_by_name(store: RedisStore, client: A
 def test_somebody_who_writes_during_a_repair_wins(
     store: RedisStore, client: Any, key_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client.rpush(log_key(key_prefix, "log"), chunk(reports(0)))
+    client.rpush(log_key(key_prefix, "log"), segment(reports(0)))
     run, runs = store._run, []
 
     def watched(calls: Any, **options: Any) -> Any:
         runs.append(calls)
         if len(runs) == 2:
-            client.rpush(log_key(key_prefix, "log"), chunk(reports(1)))
+            client.rpush(log_key(key_prefix, "log"), segment(reports(1)))
         return run(calls, **options)
 
     monkeypatch.setattr(store, "_run", watched)
@@ -349,7 +349,7 @@ def test_a_worker_lives_through_kills_of_redis_and_a_cut_off_file(key_prefix: st
             ]
             try:
                 applier.process(batches)
-            except LeaveError:
+            except RestartRequired:
                 left += 1
                 applier, positions = worker(committed)
             else:

@@ -15,7 +15,8 @@ from producers.survey.survey import Survey
 from producers.wire import frames as wire
 from streams.store.contract import Key, Shape
 from streams.worker import kernels
-from streams.worker.applier import Applier, DeadLetter, LeaveError
+from streams.worker.applier import Applier, RestartRequired
+from streams.worker.fold import DeadLetter
 from streams.worker.table import PlainTable, Table
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import FaultyStore
@@ -158,7 +159,7 @@ class World:
         ]
         try:
             applier.process(batches)
-        except (LeaveError, Killed):
+        except (RestartRequired, Killed):
             self.workers[worker] = self.start()
         else:
             positions |= {batch.partition: batch.next_offset for batch in batches}
@@ -183,13 +184,13 @@ class World:
     def finish(self) -> None:
         """Let the owner read to the end; if it finds the store behind, it starts again where the store is."""
         ends = dict(enumerate(map(len, self.topic)))
-        while self.plan or self.workers[0][1] != ends or self.went_back():
+        while self.plan or self.workers[0][1] != ends or self.regressed():
             self.read(0, max(ends.values()))
 
-    def went_back(self) -> bool:
+    def regressed(self) -> bool:
         try:
             self.workers[0][0].verify()
-        except (LeaveError, Killed):
+        except (RestartRequired, Killed):
             self.workers[0] = self.start()
             return True
         return False

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from producers.survey.survey import Survey, SurveyError, load_survey, parse_survey
 from streams.repair.dead_letters import Letter, judge, look
 from streams.store.contract import Shape
-from streams.worker.applier import Applied, Applier, DeadLetter
-from streams.worker.fold import REASONS, check
+from streams.worker.applier import Applied, Applier
+from streams.worker.fold import REASONS, DeadLetter, check
 from tests.support.clock import ManualClock
 from tests.support.hostile import corpus, good_frames, hostile_frames, hostile_messages, valid_answer, verdicts
 from tests.support.memory_store import MemoryStore

@@ -10,8 +10,9 @@ import pytest
 from producers.device.agent import Device
 from producers.device.ledger import StoredChain
 from producers.wire.transport import Message
+from streams.kafka.messages import FetchBatch
 from streams.store.contract import ShardBatch
-from streams.worker.applier import Applied, Applier, LeaveError, PartitionBatch
+from streams.worker.applier import Applied, Applier, RestartRequired
 from streams.worker.table import Folded, PlainTable
 from tests.simulation.operations import play
 from tests.simulation.test_reproductions import SCRIPTS
@@ -27,15 +28,15 @@ class TrustsKafkaAlone(Applier):
 
 class AcknowledgesAnyway(TrustsKafkaAlone):
     # With stored offsets it would read the batch again at the next rebalance, and nobody would notice.
-    def process(self, batches: Sequence[PartitionBatch]) -> Applied:
+    def process(self, batches: Sequence[FetchBatch]) -> Applied:
         try:
             return super().process(batches)
-        except LeaveError:
+        except RestartRequired:
             return Applied({}, {}, 0, 0, 0, 0, 0, 0, {})
 
 
 class DoesNotMark(Applier):
-    def process(self, batches: Sequence[PartitionBatch]) -> Applied:
+    def process(self, batches: Sequence[FetchBatch]) -> Applied:
         mark = self._store.mark_dirty
 
         def only_what_is_new(windows: Any) -> None:

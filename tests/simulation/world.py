@@ -1,7 +1,7 @@
 """A whole system in one process on a clock that is moved by hand: devices, broker, store, two workers.
 
-Everything that decides is the project's own: `Device` with its ledger in a file, `ChunkHandler`, `Applier`, `fold`,
-`DeadLetterOffice`, `Recomputer`, `MemoryStore`. Made up are only the network, the broker's log and the group's
+Everything that decides is the project's own: `Device` with its ledger in a file, `BatchHandler`, `Applier`, `fold`,
+`DeadLetterSender`, `Recomputer`, `MemoryStore`. Made up are only the network, the broker's log and the group's
 assignments, and the moments at which something dies.
 
 What counts as failure: a window whose tally differs from the oracle's, a dead letter too many or too few (by place and
@@ -27,18 +27,16 @@ from producers.device.agent import Device, ValueFixedError
 from producers.device.budget import cost_units
 from producers.survey.survey import Survey
 from producers.wire.transport import Message, TransportError
-from streams.kafka.publisher import Outgoing, PublishError
+from streams.kafka.messages import FetchBatch, Outgoing, PublishError, Record
 from streams.metrics import WorkerMetrics, worker_metrics
 from streams.settings import Settings
 from streams.store.contract import Key, Shape, StoreUnavailableError
 from streams.windows.latency import Latencies
 from streams.windows.recompute import Recomputer
 from streams.windows.record import decode_estimate
-from streams.worker.applier import Applier, LeaveError
-from streams.worker.dead_letters import OFFSET_HEADER, REASON_HEADER, DeadLetterOffice
-from streams.worker.driver import ChunkHandler
-from streams.worker.faust_batches import Chunk
-from streams.worker.fold import Record
+from streams.worker.applier import Applier, RestartRequired
+from streams.worker.dead_letters import OFFSET_HEADER, REASON_HEADER, DeadLetterSender
+from streams.worker.driver import BatchHandler
 from tests.simulation.oracle import oracle
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import FaultyStore
@@ -145,7 +143,7 @@ class Worker:
 
     def __init__(self, world: World, applier: type[Applier]) -> None:
         self._world, self._applier = world, applier
-        self._handler: ChunkHandler | None = None
+        self._handler: BatchHandler | None = None
         self._generation = 0
         self.partitions: tuple[int, ...] = ()
         self.positions: dict[int, int] = {}
@@ -165,9 +163,9 @@ class Worker:
         self.partitions, self._generation = partitions, world.bus.generation
         self._do(lambda: self._assign(self._handler or self._start()))
 
-    def _start(self) -> ChunkHandler:
+    def _start(self) -> BatchHandler:
         world = self._world
-        office = DeadLetterOffice(
+        sender = DeadLetterSender(
             world.bus,  # type: ignore[arg-type]  # it sends like a Publisher
             SETTINGS.dead_letters_topic,
             world.metrics,
@@ -177,18 +175,18 @@ class Worker:
         applier = self._applier(
             FaultyStore(world.store, self._fault),
             SurveyDict(SURVEY),
-            office,
+            sender,
             partitions=PARTITIONS,
             clock=world.clock,
             sleep=world.clock.sleep,
             cache_bytes=1 << 16,
         )
         applier._shards = SURVEY.shards  # idle shards would only take time here
-        self._handler = ChunkHandler(SETTINGS, applier, world.metrics, Latencies())
+        self._handler = BatchHandler(SETTINGS, applier, world.metrics, Latencies())
         self.verify = applier.verify
         return self._handler
 
-    def _assign(self, handler: ChunkHandler) -> None:
+    def _assign(self, handler: BatchHandler) -> None:
         committed = {partition: self._world.bus.committed.get(partition) for partition in self.partitions}
         self.positions = handler.start_at(committed)
 
@@ -205,20 +203,20 @@ class Worker:
             self.join(self.partitions)
         if not self.alive or bus.away:
             return
-        chunks = [
-            Chunk(TOPIC, partition, start, end, [Record(*stored[:3]) for stored in bus.log[partition][start:end]])
+        batches = [
+            FetchBatch(TOPIC, partition, start, end, [Record(*stored[:3]) for stored in bus.log[partition][start:end]])
             for partition, start in self.positions.items()
             if (end := min(start + records, len(bus.log[partition]))) > start
         ]
         handler = self._handler
-        if chunks and handler is not None and self._do(lambda: handler.handle(chunks)):
+        if batches and handler is not None and self._do(lambda: handler.handle(batches)):
             if not acknowledge:
                 self.die()
                 return
-            for chunk in chunks:
-                self.positions[chunk.partition] = chunk.next_offset
+            for batch in batches:
+                self.positions[batch.partition] = batch.next_offset
                 if self._generation == bus.generation and not bus.away:
-                    bus.committed[chunk.partition] = chunk.next_offset
+                    bus.committed[batch.partition] = batch.next_offset
 
     def finds_the_store_behind(self) -> bool:
         """Ask the store, as an idle worker does; it dies if the store went back in time."""
@@ -227,7 +225,7 @@ class Worker:
     def _do(self, action: Callable[[], Any]) -> bool:
         try:
             action()
-        except (LeaveError, Crash):
+        except (RestartRequired, Crash):
             self.die()
             return False
         return True

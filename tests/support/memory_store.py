@@ -20,16 +20,16 @@ from streams.store.contract import (
     NO_STAMP,
     STAMP_BYTES,
     Change,
-    Dirty,
     Key,
     Loaded,
     Outcome,
+    QueuedWindow,
     Seen,
     Shape,
     ShardBatch,
     StoreCorruptError,
 )
-from streams.windows.history import LIFE_POINTS, point_to_drop
+from streams.windows.history import HISTORY_POINTS, point_to_drop
 from streams.worker.table import AnyTable, Table
 
 _EXACT = ("applied", "duplicate", "stale", "conflict")
@@ -38,7 +38,7 @@ _EXACT = ("applied", "duplicate", "stale", "conflict")
 @dataclass
 class _Log:
     stamp: bytes = NO_STAMP
-    chunks: list[bytes] = field(default_factory=list)
+    segments: list[bytes] = field(default_factory=list)
     tally: bytearray = field(default_factory=bytearray)
     counters: Counter[str] = field(default_factory=Counter)
     expires_ms: int = 0
@@ -107,15 +107,15 @@ class MemoryStore:
                 if log is None:
                     loaded[key] = Loaded(NO_STAMP, b"", 0, table)
                     continue
-                records = b"".join(log.chunks)
+                entries = b"".join(log.segments)
                 try:
-                    table.fold_log(records)
+                    table.fold_log(entries)
                 except ValueError as error:
                     raise StoreCorruptError(f"{key}: {error}") from error
                 expected = table.tally().to_bytes()
                 if log.tally != expected:
                     log.stamp, log.tally = secrets.token_bytes(STAMP_BYTES), bytearray(expected)
-                loaded[key] = Loaded(log.stamp, records, len(log.chunks), table)
+                loaded[key] = Loaded(log.stamp, entries, len(log.segments), table)
         return loaded
 
     def offsets(self, topic: str, partition: int, shards: Iterable[int]) -> dict[int, int]:
@@ -134,24 +134,24 @@ class MemoryStore:
         stored = self._state.offsets.get(place, 0)
         if stored < batch.last_offset:
             return Outcome(True, frozenset(), {})
-        conflicts: set[Key] = set()
+        contended: set[Key] = set()
         stamps: dict[Key, bytes] = {}
         for change in batch.changes:
             log = self._state.logs.get(change.key)
             if (log.stamp if log else NO_STAMP) != change.stamp:
-                conflicts.add(change.key)
+                contended.add(change.key)
                 continue
             stamps[change.key] = self._change(change, log or _Log())
-        if not conflicts and batch.next_offset > stored:
+        if not contended and batch.next_offset > stored:
             self._state.offsets[place] = batch.next_offset
-        return Outcome(False, frozenset(conflicts), stamps)
+        return Outcome(False, frozenset(contended), stamps)
 
     def _change(self, change: Change, log: _Log) -> bytes:
         counted = Counter(change.counters)
-        if change.records:
+        if change.entries:
             if change.rewrite:
-                log.chunks.clear()
-            log.chunks.append(change.records)
+                log.segments.clear()
+            log.segments.append(change.entries)
             for position, raw in change.patches:
                 log.tally[position : position + len(raw)] = raw
             log.stamp = secrets.token_bytes(STAMP_BYTES)
@@ -161,7 +161,7 @@ class MemoryStore:
         by_shard = self._state.shard_totals.setdefault(change.key.survey_id, [0] * change.shape.shards)
         by_shard[change.key.shard] += sum(counted.values())
         log.expires_ms = change.shape.expires_ms(change.key.window_ms)
-        if log.chunks and log.expires_ms > self._clock():
+        if log.segments and log.expires_ms > self._clock():
             self._state.logs[change.key] = log
         else:
             self._state.logs.pop(change.key, None)
@@ -172,15 +172,15 @@ class MemoryStore:
         with self._mutex:
             self._forget_expired()
             logs = {key: self._state.logs.get(key, _Log()) for key in keys}
-            return {key: Seen(log.stamp, len(log.chunks)) for key, log in logs.items()}
+            return {key: Seen(log.stamp, len(log.segments)) for key, log in logs.items()}
 
     def replace(self, key: Key, seen: Seen, table: AnyTable) -> bool:
-        """Put the records of a table in the place of a log, if nobody changed it since it was seen."""
+        """Put the entries of a table in the place of a log, if nobody changed it since it was seen."""
         with self._mutex:
             if self.seen([key])[key] != seen:
                 return False
             log = self._state.logs.pop(key, _Log())
-            log.chunks, log.tally = [table.live()], bytearray(table.tally().to_bytes())
+            log.segments, log.tally = [table.live()], bytearray(table.tally().to_bytes())
             log.stamp, log.expires_ms = secrets.token_bytes(STAMP_BYTES), table.shape.expires_ms(key.window_ms)
             if len(table):
                 self._state.logs[key] = log
@@ -240,13 +240,15 @@ class MemoryStore:
             self._restarted = False
             return len(windows)
 
-    def dirty(self) -> list[Dirty]:
+    def dirty(self) -> list[QueuedWindow]:
         """Return all marks, oldest first."""
         with self._mutex:
-            marks = [Dirty(survey_id, window_ms, score) for (survey_id, window_ms), score in self._state.dirty.items()]
+            marks = [
+                QueuedWindow(survey_id, window_ms, score) for (survey_id, window_ms), score in self._state.dirty.items()
+            ]
         return sorted(marks, key=lambda mark: (mark.score, mark.survey_id, mark.window_ms))
 
-    def clear_dirty(self, mark: Dirty) -> bool:
+    def clear_dirty(self, mark: QueuedWindow) -> bool:
         """Remove the mark if its score has not changed."""
         with self._mutex:
             same = self._state.dirty.get((mark.survey_id, mark.window_ms)) == mark.score
@@ -285,7 +287,7 @@ class MemoryStore:
             if point:
                 life, _ = self._state.lives.get((survey_id, window_ms), ([], 0))
                 life.append(point)
-                if len(life) > LIFE_POINTS:
+                if len(life) > HISTORY_POINTS:
                     del life[point_to_drop([int(kept.split(b" ", 1)[0]) for kept in life])]
                 self._state.lives[survey_id, window_ms] = life, expires_ms
             return True

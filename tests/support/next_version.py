@@ -14,6 +14,7 @@ from typing import Any
 
 from producers.survey.survey import Survey
 from producers.wire import frames as wire
+from streams.kafka.messages import FetchBatch
 
 NEXT = 2
 
@@ -62,7 +63,7 @@ def install(*, keys: bool) -> None:
     layouts = {digest: survey.layout for digest, survey in load_folder(load_settings({}).surveys_folder).items()}
     check_one, headers_one = fold.check, wire.headers
 
-    def check(batches: Sequence[fold.PartitionBatch], *arguments: Any) -> fold.Checked:
+    def check(batches: Sequence[FetchBatch], *arguments: Any) -> fold.Checked:
         read = [
             replace(batch, records=[record._replace(value=_upcast(record.value, layouts)) for record in batch.records])
             for batch in batches

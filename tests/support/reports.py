@@ -14,8 +14,8 @@ from estimators.tally import Tally
 from producers.survey.survey import Survey
 from producers.survey.windows import Windows
 from producers.wire import frames as wire
+from streams.kafka.messages import FetchBatch, Record
 from streams.store.contract import Shape
-from streams.worker.fold import PartitionBatch, Record
 
 WINDOW_MS = 60_000
 NOW_MS = 4_000_000_020_000
@@ -193,10 +193,10 @@ def messages_of(
     return {partition: b"".join(frames) for partition, frames in messages.items()}
 
 
-def batch_of(*values: bytes | None, partition: int = 0, start: int = 0, timestamp_ms: int = NOW_MS) -> PartitionBatch:
+def batch_of(*values: bytes | None, partition: int = 0, start: int = 0, timestamp_ms: int = NOW_MS) -> FetchBatch:
     """Return a batch of messages at consecutive offsets."""
     records = [Record(start + i, timestamp_ms, value) for i, value in enumerate(values)]
-    return PartitionBatch(TOPIC, partition, records, start + len(values))
+    return FetchBatch(TOPIC, partition, start, start + len(values), records)
 
 
 def oracle(survey: Survey, reports: Iterable[Report]) -> Tally:
@@ -227,5 +227,5 @@ def packed(survey: Survey, reports: Sequence[Report]) -> NDArray[np.uint64]:
         + (report.group.to_bytes(2, "little") if shape.groups > 1 else b"")
         for report in reports
     ]
-    joined = b"".join(row.ljust(shape.record_bytes, b"\0") for row in rows)
-    return np.frombuffer(joined, dtype=np.uint64).reshape(len(reports), shape.record_bytes // 8)
+    joined = b"".join(row.ljust(shape.entry_bytes, b"\0") for row in rows)
+    return np.frombuffer(joined, dtype=np.uint64).reshape(len(reports), shape.entry_bytes // 8)

@@ -14,7 +14,7 @@ from producers.survey.survey import Survey
 from streams.exporter.reader import Reader, chosen_values, windows_by_age
 from streams.exporter.server import make_app
 from streams.metrics import METRICS
-from streams.store.contract import UNKNOWN_SURVEY, Dirty, StoreUnavailableError
+from streams.store.contract import UNKNOWN_SURVEY, QueuedWindow, StoreUnavailableError
 from streams.windows.record import EstimateRecord, ValueEstimate
 from tests.support.clock import ManualClock
 from tests.support.memory_store import MemoryStore
@@ -168,7 +168,7 @@ class Away(MemoryStore):
     def counters(self, *_place: Any) -> dict[str, int]:
         raise StoreUnavailableError("no route")
 
-    def dirty(self) -> list[Dirty]:
+    def dirty(self) -> list[QueuedWindow]:
         raise StoreUnavailableError("no route")
 
     def window_starts(self, survey_id: str) -> list[int]:

@@ -17,7 +17,7 @@ from streams.exporter.health import (
     store_down,
     totals,
 )
-from streams.store.contract import Dirty
+from streams.store.contract import QueuedWindow
 from streams.store.heartbeats import SILENT_MS, Heartbeat
 from streams.windows.record import EstimateRecord, ValueEstimate
 from tests.support.exporter import NOW_MS, record_of
@@ -111,7 +111,7 @@ def word(age_ms: int) -> Heartbeat:
 
 
 def health(
-    *, last_age_ms: int | None = 400, words: list[Heartbeat] | None = None, dirty: list[Dirty] | None = None
+    *, last_age_ms: int | None = 400, words: list[Heartbeat] | None = None, dirty: list[QueuedWindow] | None = None
 ) -> Health:
     colour = survey()
     return make_health(
@@ -154,7 +154,7 @@ def test_surveys_without_news_are_stale_but_only_after_a_window_without_any() ->
 
 
 def test_counts_that_wait_for_their_estimate_are_told() -> None:
-    mark = Dirty("colour", WEEK, (NOW_MS - DIRTY_MS - 1) * 1_000.0)
+    mark = QueuedWindow("colour", WEEK, (NOW_MS - DIRTY_MS - 1) * 1_000.0)
     assert health(dirty=[mark]).reasons == ["1 window waits for an estimate: the workers are behind."]
     assert health(dirty=[mark._replace(score=NOW_MS * 1_000.0)]).status == "ok"
 

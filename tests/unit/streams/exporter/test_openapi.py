@@ -41,7 +41,7 @@ def test_keys_that_programs_rely_on_are_there() -> None:
         "always_valid_upper",
         "Truth": "shares devices settled",
         "Life": "survey window_start_ms window_end_ms values openings_ms epsilons points",
-        "LifePoint": "time_ms users_per_rung values estimate lower upper",
+        "HistoryPoint": "time_ms users_per_rung values estimate lower upper",
         "Health": "now_ms status reasons reports_per_second rates reports rejected rejected_per_second lag_records "
         "dirty_windows workers last_estimate_ms canary surveys",
         "Worker": "name time_ms alive lag_records last_batch_ms latency_p50_seconds latency_p99_seconds",

@@ -12,7 +12,7 @@ from streams.exporter.api import Alert, Alerts, Health, Life, Window, Windows
 from streams.exporter.feed import Feed, Listener
 from streams.exporter.server import HEADERS, PAGE
 from streams.exporter.views import MOST_WINDOWS, fresh_windows
-from streams.store.contract import Dirty, StoreUnavailableError
+from streams.store.contract import QueuedWindow, StoreUnavailableError
 from streams.store.heartbeats import Heartbeat
 from tests.support.clock import ManualClock
 from tests.support.exporter import MINUTE_MS, NOW_MS, Board, Client, converse, record_of, save
@@ -215,7 +215,7 @@ class Away(MemoryStore):
     def counters(self, *_place: Any) -> dict[str, int]:
         raise StoreUnavailableError("no route")
 
-    def dirty(self) -> list[Dirty]:
+    def dirty(self) -> list[QueuedWindow]:
         raise StoreUnavailableError("no route")
 
     def window_starts(self, survey_id: str) -> list[int]:

@@ -11,11 +11,11 @@ import pytest
 from estimators.tally import Tally
 from producers.survey.survey import Survey
 from streams.cli.rebuild import as_data, moment_ms
+from streams.kafka.messages import FetchBatch
 from streams.kafka.reader import Held
 from streams.repair.rebuild import Rebuilder, WindowCount
 from streams.store.contract import Key, Shape
 from streams.worker.applier import Applier
-from streams.worker.fold import PartitionBatch
 from streams.worker.table import PlainTable
 from tests.support.clock import ManualClock
 from tests.support.memory_store import MemoryStore
@@ -55,7 +55,7 @@ class Topic:
         for partition, message in messages_of(survey, reports, partitions=PARTITIONS, window_ms=window_ms).items():
             self.log[partition].append((message, at_ms))
 
-    def batches(self, starts: list[int]) -> list[PartitionBatch]:
+    def batches(self, starts: list[int]) -> list[FetchBatch]:
         batches = []
         for partition, records in enumerate(self.log):
             for offset in range(starts[partition], len(records)):
@@ -63,7 +63,7 @@ class Topic:
                 batches.append(batch_of(value, partition=partition, start=offset, timestamp_ms=at_ms))
         return batches
 
-    def read(self) -> Iterator[list[PartitionBatch]]:
+    def read(self) -> Iterator[list[FetchBatch]]:
         self.before_read()
         found = self.batches([max(at, self.deleted) for at in self._at])
         self._at = [len(records) for records in self.log]
@@ -155,7 +155,7 @@ def test_what_kafka_never_held_goes_and_what_cannot_be_read_is_replaced() -> Non
     assert bench.store.replace(key, bench.store.seen([key])[key], made_up)
     [found] = bench.rebuild()
     assert (found.status, found.extra) == ("differs", 1)
-    bench.store._state.logs[Key(CATEGORICAL.id, WINDOW, 2)].chunks.append(b"half a record")
+    bench.store._state.logs[Key(CATEGORICAL.id, WINDOW, 2)].segments.append(b"half a record")
     assert [count.status for count in bench.rebuild()] == ["unreadable"]
     assert [count.status for count in bench.rebuild(replace=True)] == ["replaced"]
     assert bench.tally() == expected
@@ -216,7 +216,7 @@ def test_a_window_that_never_stands_still_is_told_as_such() -> None:
     bench = Bench()
     bench.topic.send(CATEGORICAL, [Report(token_in(0, 1, CATEGORICAL), 0, b"\1")])
     bench.work()
-    spoilt = bench.store._state.logs[Key(CATEGORICAL.id, WINDOW, 0)].chunks
+    spoilt = bench.store._state.logs[Key(CATEGORICAL.id, WINDOW, 0)].segments
     bench.topic.before_read = lambda: spoilt.append(b"half a record")
     assert [found.status for found in bench.rebuild(replace=True)] == ["moving"]
     bench.topic.before_read = lambda: None

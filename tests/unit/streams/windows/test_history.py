@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.windows.history import LIFE_VALUES, decode_point, encode_point
+from streams.windows.history import HISTORY_VALUES, decode_point, encode_point
 from streams.windows.record import EstimateRecord, ValueEstimate
 
 
@@ -39,9 +39,9 @@ def test_a_point_holds_time_users_and_bands_in_the_order_of_values() -> None:
 
 
 def test_of_very_many_values_the_most_frequent_are_kept() -> None:
-    point = decode_point(encode_point(record([i / 1_000 for i in range(LIFE_VALUES + 100)])))
+    point = decode_point(encode_point(record([i / 1_000 for i in range(HISTORY_VALUES + 100)])))
     assert point is not None
-    assert point.values == list(range(100, LIFE_VALUES + 100))
+    assert point.values == list(range(100, HISTORY_VALUES + 100))
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ from estimators.exact.randomness import SeededBits
 from estimators.tally import Tally
 from producers.survey.survey import Survey
 from producers.wire.frames import Reports, encode, shards_of
-from streams.kafka.publisher import Outgoing, PublishError
+from streams.kafka.messages import FetchBatch, Outgoing, PublishError, Record
 from streams.metrics import worker_metrics
 from streams.store.contract import Shape, StoreUnavailableError
 from streams.windows.latency import Latencies
 from streams.windows.recompute import LOCK_MS, Recomputer
 from streams.windows.record import RecordError, decode_estimate, make_record
 from streams.worker.applier import Applier
-from streams.worker.fold import DeadLetter, PartitionBatch, Record
+from streams.worker.fold import DeadLetter
 from tests.support.clock import ManualClock
 from tests.support.memory_store import MemoryStore
 from tests.support.surveys import WEEK, survey
@@ -61,7 +61,7 @@ def fill(store: MemoryStore, known: Survey, clock: ManualClock, devices: int, wi
             if mine.any():
                 reports = Reports(tokens[mine], answers[mine], rungs[mine], None)
                 frames += encode(known.digest, window_ms, clock(), shard, reports, known.layout)
-        batches.append(PartitionBatch("reports", partition, [Record(0, clock(), frames)], 1))
+        batches.append(FetchBatch("reports", partition, 0, 1, [Record(0, clock(), frames)]))
     applied = applier.process(batches)
     assert applied.applied == devices
 

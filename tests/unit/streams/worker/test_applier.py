@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from streams.kafka.messages import FetchBatch
 from streams.store.contract import DAY_MS, UNKNOWN_SURVEY, Key, Shape
-from streams.worker.applier import CACHE_BYTES, Applied, Applier, DeadLetter, LeaveError
-from streams.worker.fold import PartitionBatch
+from streams.worker.applier import CACHE_BYTES, Applied, Applier, RestartRequired
+from streams.worker.fold import DeadLetter
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
@@ -72,14 +73,14 @@ class Bench:
         self.trace.append("send dead letters")
         self.letters += letters
 
-    def process(self, *batches: PartitionBatch) -> Applied:
+    def process(self, *batches: FetchBatch) -> Applied:
         return self.applier.process(batches)
 
     def offsets(self, partition: int) -> set[int]:
         return set(self.store.offsets(TOPIC, partition, range(partition, 64, PARTITIONS)).values())
 
 
-def batches_of(survey: Any, reports: Sequence[Report], start: int = 0) -> list[PartitionBatch]:
+def batches_of(survey: Any, reports: Sequence[Report], start: int = 0) -> list[FetchBatch]:
     messages = messages_of(survey, reports, partitions=PARTITIONS)
     return [batch_of(message, partition=partition, start=start) for partition, message in sorted(messages.items())]
 
@@ -132,10 +133,10 @@ def test_dead_letters_that_cannot_be_sent_stop_the_batch_before_the_store_has_mo
     bench = Bench()
 
     def refuse(letters: Sequence[DeadLetter]) -> None:
-        raise LeaveError("the broker is away")
+        raise RestartRequired("the broker is away")
 
     bench.applier._send_dead_letters = refuse
-    with pytest.raises(LeaveError):
+    with pytest.raises(RestartRequired):
         bench.process(batch_of(frame_of(CATEGORICAL, [report()]), b"nonsense"))
     assert bench.offsets(0) == {0}
 
@@ -213,7 +214,10 @@ def test_the_assignment_waits_for_the_store_too() -> None:
 def test_a_store_that_stays_away_makes_the_worker_leave_with_75(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(patience_seconds=60)
     bench.faults = lambda method, when: True  # noqa: ARG005  # always
-    with caplog.at_level(logging.WARNING), pytest.raises(LeaveError, match="stays in Kafka: lost before load") as left:
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(RestartRequired, match="stays in Kafka: lost before load") as left,
+    ):
         bench.process(batch_of(frame_of(CATEGORICAL, [report()])))
     assert left.value.status == 75
     assert 60_000 <= bench.clock() - NOW_MS < 70_000
@@ -224,7 +228,7 @@ def test_a_worker_that_is_asked_to_end_does_not_wait_for_the_store() -> None:
     bench = Bench()
     bench.faults = lambda method, when: True  # noqa: ARG005  # always
     bench.stopping = True
-    with pytest.raises(LeaveError):
+    with pytest.raises(RestartRequired):
         bench.process(batch_of(frame_of(CATEGORICAL, [report()])))
     assert bench.clock() == NOW_MS
 
@@ -237,7 +241,9 @@ def test_a_store_that_went_back_in_time_makes_the_worker_leave_and_the_next_one_
     snapshot = bench.store.snapshot()
     bench.process(*batches[1])
     bench.store.restore(snapshot)
-    with pytest.raises(LeaveError, match=r"went back in time: for shard 0 of thaw.reports.v1\[0\] it was at offset 2"):
+    with pytest.raises(
+        RestartRequired, match=r"went back in time: for shard 0 of thaw.reports.v1\[0\] it was at offset 2"
+    ):
         bench.process(*batches[2])
     fresh = Bench(bench.store)
     assert fresh.applier.assigned(TOPIC, {0: 2, 1: 2}) == {0: 1, 1: 1}
@@ -277,7 +283,7 @@ def test_idle_shards_get_their_offset_with_every_batch() -> None:
 def test_batches_of_two_topics_are_refused() -> None:
     bench = Bench()
     with pytest.raises(ValueError, match=r"one topic; got \['other', 'thaw.reports.v1'\]; process them one by one"):
-        bench.process(batch_of(b""), PartitionBatch("other", 0, [], 0))
+        bench.process(batch_of(b""), FetchBatch("other", 0, 0, 0, []))
 
 
 def test_nothing_is_nothing() -> None:
@@ -339,10 +345,10 @@ def test_a_retention_that_was_changed_moves_the_expiry_of_cached_logs() -> None:
 
 WARM = """
 from streams.worker import kernels
-from streams.worker.applier import warm_up
+from streams.worker.fold import warm_up
 from tests.unit.streams.worker.test_applier import CATEGORICAL, Bench, batch_of, frame_of, report
 
-NAMES = ("scan_frames", "pack_frames", "fold_records", "rehash")
+NAMES = ("scan_frames", "pack_frames", "fold_entries", "rehash")
 
 def compiled():
     return {name: len(getattr(kernels, name).signatures) for name in NAMES}
@@ -370,7 +376,7 @@ def test_a_worker_at_rest_notices_that_the_store_went_back() -> None:
     bench.applier.verify()
     assert bench.offsets(0) == {5}
     bench.store.restore(snapshot)
-    with pytest.raises(LeaveError, match="went back in time"):
+    with pytest.raises(RestartRequired, match="went back in time"):
         bench.applier.verify()
 
 
@@ -410,7 +416,7 @@ def test_what_was_applied_beside_a_conflict_is_checked_again_before_the_offset_m
     assert bench.store.tally(CATEGORICAL.id, late, 4, SHAPE) == oracle(CATEGORICAL, [second, other])
     assert applied.duplicate == 0
     assert bench.store.offsets(TOPIC, 0, [0, 2]) == {0: 12, 2: 1}
-    with pytest.raises(LeaveError, match="for shard 2"):
+    with pytest.raises(RestartRequired, match="for shard 2"):
         bench.applier.verify()
 
 

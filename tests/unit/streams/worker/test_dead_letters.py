@@ -1,4 +1,4 @@
-"""The office of dead letters: all of them sent in bounded slices, one line of log for a whole flood."""
+"""The sender of dead letters: all of them sent in bounded slices, one line of log for a whole flood."""
 
 import logging
 from collections.abc import Sequence
@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from streams.kafka.publisher import Outgoing, PublishError
+from streams.kafka.messages import Outgoing, PublishError
 from streams.metrics import worker_metrics
-from streams.worker.applier import LeaveError
-from streams.worker.dead_letters import SEND_AT_ONCE, DeadLetterOffice
+from streams.worker.applier import RestartRequired
+from streams.worker.dead_letters import SEND_AT_ONCE, DeadLetterSender
 from streams.worker.fold import DeadLetter
 
 
@@ -28,8 +28,8 @@ class Broker:
         self.messages += messages
 
 
-def office(broker: Broker) -> DeadLetterOffice:
-    return DeadLetterOffice(broker, "dead", worker_metrics(), patience_seconds=1.0, stopping=lambda: False)  # type: ignore[arg-type]
+def sender(broker: Broker) -> DeadLetterSender:
+    return DeadLetterSender(broker, "dead", worker_metrics(), patience_seconds=1.0, stopping=lambda: False)  # type: ignore[arg-type]
 
 
 def letters(count: int, reason: str = "rung") -> list[DeadLetter]:
@@ -40,7 +40,7 @@ def test_a_flood_leaves_in_slices_and_in_one_line(caplog: pytest.LogCaptureFixtu
     broker = Broker()
     flood = letters(2 * SEND_AT_ONCE + 1) + letters(1, "magic")
     with caplog.at_level(logging.WARNING):
-        office(broker)(flood)
+        sender(broker)(flood)
     assert broker.calls == [SEND_AT_ONCE, SEND_AT_ONCE, 2]
     assert [message.value for message in broker.messages] == [letter.frame for letter in flood]
     assert caplog.messages == [
@@ -50,5 +50,5 @@ def test_a_flood_leaves_in_slices_and_in_one_line(caplog: pytest.LogCaptureFixtu
 
 
 def test_letters_that_the_broker_does_not_take_keep_their_batch_from_being_acknowledged() -> None:
-    with pytest.raises(LeaveError, match="dead letters cannot be sent: full"):
-        office(Broker(room=SEND_AT_ONCE))(letters(SEND_AT_ONCE + 1))
+    with pytest.raises(RestartRequired, match="dead letters cannot be sent: full"):
+        sender(Broker(room=SEND_AT_ONCE))(letters(SEND_AT_ONCE + 1))

@@ -22,8 +22,8 @@ from faust.transport import consumer as base
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from streams.worker.faust_batches import Chunk, ChunkApp, ChunkConsumer, ChunkThread, ChunkTopic, ChunkTransport
-from streams.worker.fold import Record
+from streams.kafka.messages import FetchBatch, Record
+from streams.worker.faust_batches import BatchApp, BatchConsumer, BatchThread, BatchTopic, BatchTransport
 
 TOPIC = "reports"
 
@@ -63,16 +63,16 @@ def test_what_we_override_or_lean_on_is_unchanged(function: Any, seen: str) -> N
 
 def test_overridden_methods_exist_with_the_same_parameters() -> None:
     for ours, theirs in (
-        (ChunkConsumer, driver.Consumer),
-        (ChunkThread, driver.AIOKafkaConsumerThread),
-        (ChunkTopic, faust.Topic),
-        (ChunkApp, faust.App),
+        (BatchConsumer, driver.Consumer),
+        (BatchThread, driver.AIOKafkaConsumerThread),
+        (BatchTopic, faust.Topic),
+        (BatchApp, faust.App),
     ):
         for name, method in vars(ours).items():
             if inspect.isfunction(method) and hasattr(theirs, name) and name != "__init__":
                 expected = list(inspect.signature(getattr(theirs, name)).parameters)
                 assert list(inspect.signature(method).parameters) == expected, f"{ours.__name__}.{name}"
-    assert ChunkTransport.Consumer is ChunkConsumer
+    assert BatchTransport.Consumer is BatchConsumer
     assert hasattr(AIOKafkaConsumer, "committed")
 
 
@@ -111,9 +111,9 @@ class Bench:
             assert found == {TP(TOPIC, partition): offset for partition, offset in committed.items()}
             return {TP(TOPIC, partition): offset for partition, offset in starts.items()}
 
-        self.app = ChunkApp("test", start_offsets=start_offsets, broker="kafka://127.0.0.1:1", web_enabled=False)
-        self.chunks: list[Chunk] = []
-        self.consumer: Any = ChunkConsumer(
+        self.app = BatchApp("test", start_offsets=start_offsets, broker="kafka://127.0.0.1:1", web_enabled=False)
+        self.batches: list[FetchBatch] = []
+        self.consumer: Any = BatchConsumer(
             self.app.transport, self.take, self.nothing, self.nothing, loop=asyncio.get_running_loop()
         )
         self.thread: Any = FakeThread({TP(TOPIC, partition): offset for partition, offset in committed.items()})
@@ -124,7 +124,7 @@ class Bench:
     async def nothing(self, *_arguments: Any) -> None: ...
 
     async def take(self, message: Any) -> None:
-        self.chunks.append(message.value)
+        self.batches.append(message.value)
 
     async def drain(self, *fetches: Callable[[], Mapping[int, list[Any]]]) -> None:
         """Let the consumer see these fetches, and then stop."""
@@ -143,7 +143,7 @@ class Bench:
 
     @property
     def places(self) -> list[tuple[int, int, int, int]]:
-        return [(chunk.partition, chunk.start, chunk.next_offset, len(chunk.records)) for chunk in self.chunks]
+        return [(batch.partition, batch.start, batch.next_offset, len(batch.records)) for batch in self.batches]
 
 
 def test_reading_starts_where_the_store_says() -> None:
@@ -178,7 +178,7 @@ def test_a_fetch_of_an_older_generation_is_dropped_and_read_again() -> None:
 
         bench.thread.sought.clear()
         await bench.drain(late, lambda: {0: [record(0), record(1)]})
-        assert bench.thread.sought == {TP(TOPIC, 0): 0}, "fetch again from where the last chunk ended"
+        assert bench.thread.sought == {TP(TOPIC, 0): 0}, "fetch again from where the last batch ended"
         assert bench.places == [(0, 0, 2, 2)]
 
     asyncio.run(talk())
@@ -193,7 +193,7 @@ def test_a_hole_is_read_again_before_it_is_believed() -> None:
         assert bench.thread.sought == {TP(TOPIC, 0): 1}
         assert bench.places == [(0, 0, 1, 1)], "the first hole was none; the second was seen only once"
         await bench.drain(lambda: {0: [record(10)]})
-        assert bench.places[1:] == [(0, 1, 11, 1)], "chunks leave no gap between them, whatever the offsets"
+        assert bench.places[1:] == [(0, 1, 11, 1)], "batches leave no gap between them, whatever the offsets"
 
     asyncio.run(talk())
 

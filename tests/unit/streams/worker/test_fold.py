@@ -11,8 +11,9 @@ import pytest
 
 from producers.survey.survey import Survey
 from producers.wire import frames as wire
+from streams.kafka.messages import FetchBatch
 from streams.store.contract import DAY_MS, NO_STAMP, UNKNOWN_SURVEY, Key, Loaded, Shape
-from streams.worker.fold import REASONS, Cached, Checked, PartitionBatch, check, fold
+from streams.worker.fold import REASONS, Cached, Checked, check, fold
 from streams.worker.table import Table
 from tests.support.reports import (
     BITS_IN_GROUPS,
@@ -36,7 +37,7 @@ from tests.support.reports import (
 PARTITIONS = 2
 
 
-def look(*batches: PartitionBatch, now_ms: int = NOW_MS) -> Checked:
+def look(*batches: FetchBatch, now_ms: int = NOW_MS) -> Checked:
     return check(batches, SurveyDict(*SURVEYS), PARTITIONS, now_ms)
 
 
@@ -230,8 +231,8 @@ def test_a_new_log_gets_its_whole_tally() -> None:
     rows = packed(CATEGORICAL, [report(), report(), report(rung=1)])
     change = fold(KEY, cached, rows, Shape.of(CATEGORICAL))
     assert change.patches == [(0, cached.table.tally().to_bytes())]
-    assert change.records == rows[[0, 2]].tobytes()
-    assert (change.accepted, change.log_records, change.rewrite) == (2, 2, False)
+    assert change.entries == rows[[0, 2]].tobytes()
+    assert (change.accepted, change.log_entries, change.rewrite) == (2, 2, False)
     assert change.counters == {"duplicate": 1}
 
 
@@ -240,10 +241,10 @@ def test_a_batch_of_duplicates_only_checks_the_stamp() -> None:
     rows = packed(CATEGORICAL, [report()])
     cached.applied(fold(KEY, cached, rows, Shape.of(CATEGORICAL)), b"s")
     change = fold(KEY, cached, rows, Shape.of(CATEGORICAL))
-    assert (change.stamp, change.records, change.patches, change.accepted) == (b"s", b"", [], 0)
+    assert (change.stamp, change.entries, change.patches, change.accepted) == (b"s", b"", [], 0)
     assert change.counters == {"duplicate": 1}
     cached.applied(change, b"s")
-    assert (cached.chunks, cached.log_records) == (1, 1)
+    assert (cached.segments, cached.log_entries) == (1, 1)
 
 
 def test_a_log_of_more_than_twice_its_live_size_is_rewritten() -> None:
@@ -254,7 +255,7 @@ def test_a_log_of_more_than_twice_its_live_size_is_rewritten() -> None:
         rows = packed(CATEGORICAL, [Report(token, rung, b"\1") for token in tokens])
         change = fold(KEY, cached, rows, Shape.of(CATEGORICAL))
         cached.applied(change, b"s%d" % rung)
-        rewrites.append((change.rewrite, change.log_records, cached.chunks))
+        rewrites.append((change.rewrite, change.log_entries, cached.segments))
     assert rewrites == [(False, 200, 1), (False, 400, 2), (True, 200, 1), (False, 400, 2)]
     again = Table(Shape.of(CATEGORICAL))
     again.fold_log(cached.table.live())
