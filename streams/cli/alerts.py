@@ -1,4 +1,4 @@
-"""`thaw alerts`: rules for Prometheus, written from survey files."""
+"""`thaw alerts`: write alert rules for Prometheus."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from streams.exporter.alert_rules import RUNBOOKS, AlertRenderError, Group, pipe
 
 
 @click.group("alerts")
-def alerts_group() -> None:
+def command() -> None:
     """Write alert rules."""
 
 
-@alerts_group.command("render")
+@command.command("render")
 @click.argument("surveys", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="SURVEY...")
 @click.option("--pipeline", is_flag=True, help="Also write the rules that need no survey.")
 @click.option("--runbooks", default=RUNBOOKS, show_default=True, help="Where the runbook pages are, for annotations.")

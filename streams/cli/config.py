@@ -1,4 +1,4 @@
-"""`thaw config`: the settings in force, secrets masked."""
+"""`thaw config`: show the settings in force, secrets masked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streams.settings import TABLE, load_settings, settings_options, unknown_var
 @click.command("config")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options(*(row.name for row in TABLE))
-def config_command(as_json: bool, **flags: Any) -> None:
+def command(as_json: bool, **flags: Any) -> None:
     """Show the settings in force: flags before THAW_* variables before defaults. Secrets are masked."""
     shown = load_settings(flags).public()
     if as_json:

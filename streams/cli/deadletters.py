@@ -1,4 +1,4 @@
-"""`thaw deadletters`: list, show and replay what was refused."""
+"""`thaw deadletters`: list refused reports and send them again."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
+from producers.clock import system_clock
+from producers.survey.folder import SurveyFolder
+from streams.cli.main import NOT_READY
+from streams.kafka.reader import ReadError
+from streams.repair.dead_letters import Letter, ReportsProducer, look, read_letters, replay
 from streams.settings import Settings, load_settings, settings_options
 
-if TYPE_CHECKING:
-    from streams.repair.dead_letters import Letter
-
-NOT_READY = 75
 _CONNECTION = ("kafka", "kafka_security", "kafka_ca", "kafka_cert", "kafka_key", "kafka_sasl", "kafka_user", "prefix")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -25,11 +26,11 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group("deadletters")
-def deadletters_group() -> None:
+def command() -> None:
     """Look at refused reports and send them again once they can be counted."""
 
 
-@deadletters_group.command("list")
+@command.command("list")
 @_reason
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1), help="How many, newest last.")
 @_json
@@ -54,7 +55,7 @@ def list_command(reason: tuple[str, ...], limit: int, as_json: bool, **flags: An
     return _ready(show)
 
 
-@deadletters_group.command("show")
+@command.command("show")
 @click.argument("number", type=click.IntRange(0))
 @_json
 @settings_options(*_CONNECTION)
@@ -81,7 +82,7 @@ def show_command(number: int, as_json: bool, **flags: Any) -> int:
     return _ready(show)
 
 
-@deadletters_group.command("replay")
+@command.command("replay")
 @_reason
 @click.option("--number", "numbers", multiple=True, type=click.IntRange(0), help="Only this letter; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be sent.")
@@ -100,10 +101,6 @@ def replay_command(
 
     def send() -> None:
         nonlocal status
-        from producers.clock import system_clock
-        from producers.survey.folder import SurveyFolder
-        from streams.repair.dead_letters import ReportsProducer, replay
-
         now_ms = system_clock()
         surveys = SurveyFolder(settings.surveys_folder, now_ms)
         chosen = (letter for letter in _chosen(settings, reason) if not numbers or letter.number in numbers)
@@ -127,8 +124,6 @@ def replay_command(
 
 def as_data(letter: Letter) -> dict[str, Any]:
     """Return a letter under stable keys, without its bytes."""
-    from streams.repair.dead_letters import look
-
     return {
         "number": letter.number,
         "received_ms": letter.received_ms,
@@ -141,15 +136,11 @@ def as_data(letter: Letter) -> dict[str, Any]:
 
 
 def _chosen(settings: Settings, reasons: Iterable[str]) -> Iterator[Letter]:
-    from streams.repair.dead_letters import read_letters
-
     wanted = frozenset(reasons)
     return (letter for letter in read_letters(settings) if not wanted or letter.reason in wanted)
 
 
 def _ready(action: Callable[[], None]) -> int:
-    from streams.kafka.reader import ReadError
-
     try:
         action()
     except ReadError as error:

@@ -1,4 +1,4 @@
-"""`thaw estimates`: print what is stored, once or as it changes."""
+"""`thaw estimates`: print stored estimates, once or as they change."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ import io
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
 
+from producers.clock import system_clock
+from producers.survey.folder import SurveyFolder
 from producers.survey.survey import Survey
+from streams.cli.main import NOT_READY
 from streams.cli.terminal.estimates import ASCII, UNICODE, Signs, survey_view
+from streams.connections import open_store
 from streams.exporter.reader import Reader
 from streams.settings import load_settings, settings_options
 from streams.store.contract import StoreUnavailableError
 from streams.windows.record import EstimateRecord, ValueEstimate
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 Found = list[tuple[Survey, list[EstimateRecord]]]
 
@@ -40,17 +44,13 @@ _WIDTH_WITHOUT_TERMINAL = 160
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array of estimate records; watching: one a line.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print one line per value.")
 @settings_options("redis", "redis_ca", "surveys", "prefix")
-def estimates_command(
+def command(
     survey: str | None, windows: int | None, watch: bool, every: float, as_json: bool, as_csv: bool, **flags: Any
 ) -> int:
     """Print stored estimates of SURVEY (a name or an id), or of all surveys.
 
     On a terminal: the newest window of each survey with its bands, and a line of the windows before.
     """
-    from producers.clock import system_clock
-    from producers.survey.folder import SurveyFolder
-    from streams.connections import open_store
-
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other; choose one")
     settings = load_settings(flags)
@@ -69,7 +69,7 @@ def estimates_command(
         found = read()
     except StoreUnavailableError as error:
         click.echo(f"Error: Redis does not answer: {error}; is THAW_REDIS right?", err=True)
-        return 75
+        return NOT_READY
     if watch:
         looks = _looks(found, read, every)
         with contextlib.suppress(KeyboardInterrupt):
@@ -116,10 +116,6 @@ def _watch_data(looks: Iterable[tuple[Found, str]], *, as_csv: bool) -> None:
 
 
 def _watch_view(looks: Iterable[tuple[Found, str]]) -> None:
-    from rich.console import Group
-    from rich.live import Live
-    from rich.text import Text
-
     console = _console()
     with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
         for found, trouble in looks:
@@ -130,8 +126,6 @@ def _watch_view(looks: Iterable[tuple[Found, str]]) -> None:
 
 
 def _console() -> Console:
-    from rich.console import Console
-
     return Console() if sys.stdout.isatty() else Console(width=_WIDTH_WITHOUT_TERMINAL)
 
 

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
     "log_level",
     "log_format",
 )
-def exporter_command(**flags: Any) -> None:
+def command(**flags: Any) -> None:
     """Serve the page, /metrics, /healthz and /api/v1 from what is in Redis.
 
     With THAW_TOKEN set (a variable only, since flags are visible to everybody on the machine), /metrics and /api ask

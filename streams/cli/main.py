@@ -1,55 +1,62 @@
-"""The command line. Subcommands are loaded when they are called, so that `thaw --help` answers at once.
+"""The command line: a group that finds the command NAME as `command` in `streams/cli/NAME.py`.
 
-Results go to stdout, talk to stderr. Exit status: 0 done, 1 failed, 2 used wrongly, 75 not ready: try again.
+A command is imported when it is called, so that `thaw --help` answers at once. Results go to stdout, messages to
+stderr. Exit status: 0 done, 1 failed, 2 used wrongly, 75 not ready: try again.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
+import pkgutil
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-NOT_READY = 75
+from streams import cli as room
+from streams.settings import SettingsError
 
-_COMMANDS = {
-    "alerts": ("streams.cli.alerts:alerts_group", "Write alert rules for Prometheus."),
-    "config": ("streams.cli.config:config_command", "Show the settings in force."),
-    "deadletters": ("streams.cli.deadletters:deadletters_group", "Look at refused reports and send them again."),
-    "demo": ("streams.cli.demo:demo_command", "Run the whole path on this machine and watch it."),
-    "estimates": ("streams.cli.estimates:estimates_command", "Print stored estimates."),
-    "exporter": ("streams.cli.exporter:exporter_command", "Serve metrics, the page and the API."),
-    "fleet": ("streams.cli.fleet:fleet_command", "Simulate devices."),
-    "plan": ("streams.cli.plan:plan_command", "How sharp estimates will be, and how far liars can move them."),
-    "rebuild": ("streams.cli.rebuild:rebuild_command", "Count again from Kafka alone; compare or replace."),
-    "survey": ("streams.cli.survey:survey_group", "Check survey files and explain them."),
-    "topics": ("streams.kafka.topics:topics_group", "Look at the topics and create missing ones."),
-    "worker": ("streams.worker.driver:worker_command", "Count reports and estimate."),
-}
+NOT_READY = 75
+_NOT_COMMANDS = frozenset({"main", "__main__"})
 
 
 class LazyGroup(click.Group):
-    """A group that knows the names and one-line helps of its commands, and imports one only when it is called."""
+    """A group of the commands in `streams/cli`: it imports one only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Return the names."""
-        return sorted(_COMMANDS)
+        """Return the names: those of the files."""
+        found = pkgutil.iter_modules(room.__path__)
+        return sorted(module.name for module in found if not module.ispkg and module.name not in _NOT_COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in self.list_commands(ctx):
             return None
-        module, attribute = _COMMANDS[cmd_name][0].split(":")
-        found = getattr(importlib.import_module(module), attribute)
+        found = importlib.import_module(f"{room.__name__}.{cmd_name}").command
         assert isinstance(found, click.Command)
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list without importing anything."""
+        """Write the list without importing a command."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, one_line(name)) for name in self.list_commands(ctx)])
+
+
+def one_line(name: str) -> str:
+    """Return the one-line help of a command: the first line of its module, after the name.
+
+    >>> one_line("config")
+    'Show the settings in force, secrets masked.'
+    """
+    spec = importlib.util.find_spec(f"{room.__name__}.{name}")
+    assert spec is not None
+    source = spec.loader.get_source(spec.name)  # type: ignore[union-attr]  # loaders of source files have it
+    text = ast.get_docstring(ast.parse(source)) or ""
+    sentence = text.partition("\n")[0].removeprefix(f"`thaw {name}`: ")
+    return sentence[:1].upper() + sentence[1:]
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -57,17 +64,17 @@ class LazyGroup(click.Group):
 def cli() -> None:
     """Gradually released, locally private surveys: devices, Kafka, counts in Redis, estimates with error bars.
 
-    Settings are variables THAW_*; flags overrule them; `thaw config` shows what holds. Shell completion:
+    Settings are variables THAW_*; flags override them; `thaw config` shows the result. Shell completion:
     eval "$(_THAW_COMPLETE=bash_source thaw)".
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
-    from streams.settings import SettingsError
-
     try:
-        result: Any = cli.main(args=None if arguments is None else list(arguments), standalone_mode=False)
+        result: Any = cli.main(
+            args=None if arguments is None else list(arguments), prog_name="thaw", standalone_mode=False
+        )
     except SettingsError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(2)
@@ -78,11 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         error.show()
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        # The reader of our output went away: `thaw estimates | head`.
+        # The reader of the output has closed it: `thaw estimates | head`.
         sys.stderr.close()
         sys.exit(1)
     sys.exit(result if isinstance(result, int) else 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,93 +1,23 @@
-"""`thaw plan`: before a survey starts, how sharp its estimates will be, and how far lying devices can move them."""
+"""`thaw plan`: predict the precision of a survey."""
 
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import click
+from rich.console import Console
+from rich.table import Table
 
+from producers.clock import system_clock
+from producers.survey.folder import SurveyFolder
+from producers.survey.outlook import RungOutlook, cell, outlook
+from producers.survey.survey import Survey, SurveyError, load_survey
 from streams.settings import load_settings, settings_options
 
-if TYPE_CHECKING:
-    from producers.survey.survey import Survey
-
 _WIDTH_WITHOUT_TERMINAL = 120
-
-
-@dataclass(frozen=True)
-class RungOutlook:
-    """One rung, if all honest devices are on it. Widths and shifts are shares; None where nothing can be said.
-
-    half_width: of the survey's interval for a typical value. users_for_band: devices that bring it down to the band
-    asked for. loudest_score: the most that one report on this rung counts, in honest devices. loudest_ahead: the same
-    for a report on the highest rung. shift: a bound on how far the attackers can move the estimate of any value, on
-    whichever of the two rungs they choose. attackers_for_half_width: how many move it out of its interval.
-    """
-
-    rung: int
-    epsilon: float | None
-    half_width: float | None
-    users_for_band: int | None
-    loudest_score: float | None
-    loudest_ahead: float | None
-    shift: float | None
-    attackers_for_half_width: int | None
-
-
-def outlook(survey: Survey, *, users: int, attackers: int, band: float | None) -> list[RungOutlook]:
-    """Work out every rung, at even shares."""
-    import numpy as np
-
-    from estimators.estimates import Method
-    from estimators.planning.poisoning import honest_tally, influence
-    from producers.survey.check import USERS, explain
-
-    method = cast(Method, "pooled" if survey.method == "auto" else survey.method)
-    rows = []
-    for plan in explain(survey).rungs:
-        shares = survey.mechanism.estimate(honest_tally(survey.mechanism, plan.rung), method=method).value
-        beside = influence(survey.mechanism, plan.rung, method=method)
-        ahead = influence(survey.mechanism, plan.rung, liars_rung=survey.mechanism.rungs - 1, method=method)
-        reach = np.abs([*beside.shift(shares, 1, 1), *ahead.shift(shares, 1, 1)])
-        furthest = float(np.nanmax(reach)) if np.isfinite(reach).any() else math.nan
-        for_one = None if plan.half_widths is None else plan.half_widths[0] * math.sqrt(USERS[0])
-        half_width = None if for_one is None else for_one / math.sqrt(users)
-        rows.append(
-            RungOutlook(
-                rung=plan.rung,
-                epsilon=_finite(plan.epsilon),
-                half_width=half_width,
-                users_for_band=None if for_one is None or band is None else math.ceil((for_one / band) ** 2),
-                loudest_score=_finite(beside.loudest),
-                loudest_ahead=_finite(ahead.loudest),
-                shift=_finite(furthest * attackers / users),
-                attackers_for_half_width=(
-                    None if half_width is None or not furthest > 0 else math.ceil(half_width * users / furthest)
-                ),
-            )
-        )
-    return rows
-
-
-def documentation(survey: Survey, *, users: int, attackers: int) -> str:
-    """Return the outlook as Markdown, for docs/threats.md."""
-    lines = [
-        f"| honest devices on | band | one liar counts as | on the top rung | {attackers} liars move it by at most |",
-        "|---|---|---|---|---|",
-    ]
-    for row in outlook(survey, users=users, attackers=attackers, band=None):
-        cells = [f"rung {row.rung}, epsilon {_cell(row.epsilon, '{:.3g}')}", _cell(row.half_width, "±{:.1%}")]
-        cells += [_cell(row.loudest_score, "{:.1f}"), _cell(row.loudest_ahead, "{:.1f}"), _cell(row.shift, "{:.1%}")]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
 
 
 @click.command("plan")
@@ -101,7 +31,7 @@ def _finite(number: float) -> float | None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options("surveys")
-def plan_command(survey: str, users: int, attackers: int, band: float | None, as_json: bool, **flags: Any) -> None:
+def command(survey: str, users: int, attackers: int, band: float | None, as_json: bool, **flags: Any) -> None:
     """Plan SURVEY (a file, or a name or id in the survey folder): widths, devices needed, and what liars can do.
 
     A lying device is one token. Whoever can make up tokens is as many attackers as they like: docs/threats.md.
@@ -118,10 +48,6 @@ def plan_command(survey: str, users: int, attackers: int, band: float | None, as
 
 
 def _find(survey: str, flags: dict[str, Any]) -> Survey:
-    from producers.clock import system_clock
-    from producers.survey.folder import SurveyFolder
-    from producers.survey.survey import SurveyError, load_survey
-
     if Path(survey).is_file():
         try:
             return load_survey(survey)
@@ -137,9 +63,6 @@ def _find(survey: str, flags: dict[str, Any]) -> Survey:
 
 
 def _print(survey: Survey, rows: list[RungOutlook], *, users: int, attackers: int, band: float | None) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDTH_WITHOUT_TERMINAL)
@@ -152,11 +75,11 @@ def _print(survey: Survey, rows: list[RungOutlook], *, users: int, attackers: in
     for name in columns[1:]:
         table.add_column(name, justify="right")
     for row in rows:
-        cells = [str(row.rung), _cell(row.epsilon, "{:.4g}"), _cell(row.half_width, "±{:.2%}")]
-        cells += [_cell(row.users_for_band, "{:,}")] if band is not None else []
-        cells += [_cell(row.loudest_score, "{:.2f}"), _cell(row.loudest_ahead, "{:.2f}")]
-        cells += [_cell(row.attackers_for_half_width, "{:,}")]
-        cells += [_cell(row.shift, "{:.2%}")] if attackers else []
+        cells = [str(row.rung), cell(row.epsilon, "{:.4g}"), cell(row.half_width, "±{:.2%}")]
+        cells += [cell(row.users_for_band, "{:,}")] if band is not None else []
+        cells += [cell(row.loudest_score, "{:.2f}"), cell(row.loudest_ahead, "{:.2f}")]
+        cells += [cell(row.attackers_for_half_width, "{:,}")]
+        cells += [cell(row.shift, "{:.2%}")] if attackers else []
         table.add_row(*cells)
     console.print(table)
     console.print(
@@ -164,7 +87,3 @@ def _print(survey: Survey, rows: list[RungOutlook], *, users: int, attackers: in
         "honest devices. Liars choose their rung. Widths are for a typical value, shifts for the worst one.",
         highlight=False,
     )
-
-
-def _cell(number: float | None, form: str) -> str:
-    return "-" if number is None else form.format(number)

@@ -1,21 +1,23 @@
-"""`thaw rebuild`: count a survey again from Kafka alone, and compare or replace what is stored."""
+"""`thaw rebuild`: count a survey again from Kafka."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
 
+from producers.clock import system_clock
+from producers.survey.folder import SurveyFolder
+from producers.survey.survey import Survey
+from streams.cli.main import NOT_READY
+from streams.connections import open_store
+from streams.kafka.reader import ReadError, TopicReader
+from streams.repair.rebuild import Rebuilder, WindowCount
 from streams.settings import Settings, load_settings, settings_options
-
-if TYPE_CHECKING:
-    from producers.survey.survey import Survey
-    from streams.repair.rebuild import WindowCount
-
-NOT_READY = 75
+from streams.store.contract import StoreUnavailableError
 
 
 def moment_ms(text: str) -> int:
@@ -60,17 +62,12 @@ def _window(_context: click.Context, _parameter: click.Parameter, text: str | No
     "prefix",
     "partitions",
 )
-def rebuild_command(survey: str, window: int | None, replace: bool, dry_run: bool, as_json: bool, **flags: Any) -> int:
+def command(survey: str, window: int | None, replace: bool, dry_run: bool, as_json: bool, **flags: Any) -> int:
     """Count SURVEY (a name or an id) again from Kafka alone, and compare with what is stored.
 
     The answer to a Redis that was lost or is not believed. Workers may go on meanwhile: nothing that they count is
     lost. Exit status 1 if something differs and was not replaced, 75 if Kafka or Redis is away.
     """
-    from producers.clock import system_clock
-    from producers.survey.folder import SurveyFolder
-    from streams.kafka.reader import ReadError
-    from streams.store.contract import StoreUnavailableError
-
     settings = load_settings(flags)
     known = SurveyFolder(settings.surveys_folder, system_clock()).surveys(system_clock())
     wanted = [found for found in known if survey in (found.name, found.id)]
@@ -100,10 +97,6 @@ def rebuild_command(survey: str, window: int | None, replace: bool, dry_run: boo
 def _rebuild(
     settings: Settings, survey: Survey, window_ms: int | None, *, replace: bool
 ) -> tuple[Survey, list[WindowCount], int]:
-    from streams.connections import open_store
-    from streams.kafka.reader import TopicReader
-    from streams.repair.rebuild import Rebuilder
-
     with TopicReader(settings, settings.reports_topic) as reader:
         if reader.partitions != settings.partitions:
             raise click.ClickException(

@@ -1,4 +1,4 @@
-"""`thaw survey check`: what a survey file means, or why it is refused."""
+"""`thaw survey`: check a survey file and explain it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _WIDTH_WITHOUT_TERMINAL = 120
 
 
 @click.group("survey")
-def survey_group() -> None:
+def command() -> None:
     """Check survey files and explain them."""
 
 
-@survey_group.command("check")
+@command.command("check")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 def check_command(file: Path, as_json: bool) -> None:

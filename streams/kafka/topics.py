@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import click
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]  # no __all__
 
 from producers.survey.survey import Survey
 from streams.connections import librdkafka_options
-from streams.settings import Settings, load_settings, settings_options
+from streams.settings import Settings
 
 DAY_MS = 86_400_000
 MAX_MESSAGE_BYTES = 2 << 20
@@ -197,35 +196,3 @@ def _code(error: KafkaException) -> Any:
 
 def _words(error: KafkaException) -> str:
     return str(error.args[0].str())
-
-
-@click.group("topics")
-def topics_group() -> None:
-    """Look at the topics and create missing ones."""
-
-
-@topics_group.command("create")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@settings_options("kafka", "surveys", "prefix", "partitions", "replication")
-def create_command(dry_run: bool, **flags: Any) -> None:
-    """Create the topics for reports, estimates and dead letters; say where existing ones differ.
-
-    Existing topics are never changed: more partitions would send reports of one device to another partition, and a
-    shorter retention would delete what was not counted yet.
-    """
-    from producers.survey.survey import load_folder
-
-    settings = load_settings(flags)
-    try:
-        topics = Topics(settings)
-        findings = topics.compare(wanted(settings, load_folder(settings.surveys_folder).values()))
-        missing = [finding.spec for finding in findings if finding.step == "create"]
-        if not dry_run:
-            topics.create(missing)
-    except TopicError as error:
-        raise click.ClickException(str(error)) from error
-    for finding in findings:
-        created = finding.step == "create" and not dry_run
-        click.echo(f"{finding.spec.name}: created" if created else finding.sentence())
-    if any(finding.step == "differs" for finding in findings):
-        raise click.ClickException("some topics differ; change them with your broker's tools, or choose another prefix")

@@ -23,7 +23,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
-import click
 import faust
 import numpy as np
 from faust.types import TP
@@ -37,7 +36,7 @@ from streams.kafka.messages import FetchBatch, Outgoing
 from streams.kafka.publisher import Publisher
 from streams.kafka.topics import TopicError, Topics
 from streams.metrics import WorkerMetrics, worker_metrics
-from streams.settings import Settings, load_settings, settings_options
+from streams.settings import Settings
 from streams.store.contract import StoreUnavailableError
 from streams.store.heartbeats import Heartbeats, start_beating
 from streams.windows.latency import Latencies
@@ -360,34 +359,3 @@ def run_worker(settings: Settings) -> int:
     else:
         logger.info("stopped")
     return status
-
-
-@click.command("worker")
-@settings_options(
-    "kafka",
-    "redis",
-    "surveys",
-    "prefix",
-    "group",
-    "instance",
-    "partitions",
-    "strict",
-    "cache_mib",
-    "tick_ms",
-    "patience_seconds",
-    "bind",
-    "worker_port",
-    "log_level",
-    "log_format",
-)
-def worker_command(**flags: Any) -> int:
-    """Count reports from Kafka into Redis and estimate every window. Start as many as you like.
-
-    Leaves with status 75 when it should simply be started again: nothing is lost by that.
-    """
-    settings = load_settings(flags)
-    logs.configure(settings.log_level, settings.log_format)
-    try:
-        return run_worker(settings)
-    except ConfigurationError as error:
-        raise click.ClickException(str(error)) from error

@@ -171,7 +171,7 @@ class _Bench:
         store = open_store(topic.settings)
         self.runs += 1
         child = self._run(
-            [sys.executable, "-m", "streams.cli.main", "worker"],
+            [sys.executable, "-m", "streams.cli", "worker"],
             {
                 "THAW_KAFKA": self.kafka,
                 "THAW_REDIS": self.redis_url,

@@ -74,7 +74,7 @@ class Pipeline:
         }
         child = Child(
             name,
-            [sys.executable, "-m", "streams.cli.main", *arguments],
+            [sys.executable, "-m", "streams.cli", *arguments],
             log=self.folder / f"{name}-{len(self._children)}.log",
             env=told | env,
         )

@@ -97,7 +97,7 @@ def soak(seconds: float, *, devices: int, look_seconds: float) -> list[Point]:
             "THAW_CACHE_MIB": str(CACHE_MIB),
             "THAW_WORKER_PORT": str(free_ports(1)[0]),
         }
-        thaw = [sys.executable, "-m", "streams.cli.main"]
+        thaw = [sys.executable, "-m", "streams.cli"]
         worker = supervisor.run("worker", [*thaw, "worker"], order=StopOrder.WORKER, env=env)
         fleet = ["fleet", *map(str, files), "--devices", str(devices), "--scenario", "city", "--no-truth"]
         supervisor.run("fleet", [*thaw, *fleet], order=StopOrder.FLEET, env=env)

@@ -84,7 +84,7 @@ class System:
         self._busy: set[Program] = set()
         self._lock = threading.Lock()
         self.journal = supervisor.folder / "journal"
-        thaw = [sys.executable, "-m", "streams.cli.main"]
+        thaw = [sys.executable, "-m", "streams.cli"]
         env = {
             "THAW_KAFKA": self.settings.kafka,
             "THAW_REDIS": self.settings.redis,

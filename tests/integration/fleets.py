@@ -19,7 +19,7 @@ from streams.settings import load_settings
 from streams.store.redis import RedisStore
 from tests.support.deadline import until
 
-THAW = [sys.executable, "-m", "streams.cli.main"]
+THAW = [sys.executable, "-m", "streams.cli"]
 COUNTED = ("applied", "duplicate", "stale")
 
 

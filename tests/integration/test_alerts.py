@@ -188,7 +188,7 @@ def exporter(system: System, port: int) -> Iterator[Child]:
         "THAW_EXPORTER_PORT": str(port),
     }
     child = Child(
-        "exporter", [sys.executable, "-m", "streams.cli.main", "exporter"], log=system.folder / "exporter.log", env=env
+        "exporter", [sys.executable, "-m", "streams.cli", "exporter"], log=system.folder / "exporter.log", env=env
     )
     try:
         yield child

@@ -67,9 +67,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
         "THAW_SURVEYS": str(folder),
         "THAW_EXPORTER_PORT": str(port),
     }
-    child = Child(
-        "exporter", [sys.executable, "-m", "streams.cli.main", "exporter"], log=folder / "exporter.log", env=env
-    )
+    child = Child("exporter", [sys.executable, "-m", "streams.cli", "exporter"], log=folder / "exporter.log", env=env)
     url = f"http://127.0.0.1:{port}"
 
     def answers() -> bool:

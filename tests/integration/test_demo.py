@@ -19,7 +19,7 @@ from tests.support.stats import assert_binomial
 
 pytestmark = pytest.mark.real
 
-THAW = [sys.executable, "-m", "streams.cli.main"]
+THAW = [sys.executable, "-m", "streams.cli"]
 
 
 def demo(tmp_path: Path, *arguments: str, kill_worker: bool = False) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def test_the_exporter_serves_what_is_in_redis(redis_url: str, key_prefix: str, t
         "THAW_EXPORTER_PORT": str(port),
     }
     exporter = Child(
-        "exporter", [sys.executable, "-m", "streams.cli.main", "exporter"], log=tmp_path / "exporter.log", env=env
+        "exporter", [sys.executable, "-m", "streams.cli", "exporter"], log=tmp_path / "exporter.log", env=env
     )
     try:
 

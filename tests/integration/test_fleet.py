@@ -37,7 +37,7 @@ def env(kafka: str, topic_prefix: str) -> dict[str, str]:
 
 def fleet(env: dict[str, str], *arguments: str) -> tuple[dict[str, float], str]:
     """Run a fleet to its end; return what it printed on stdout and on stderr."""
-    command = [sys.executable, "-m", "streams.cli.main", "fleet", *arguments, "--pace", "fast", "--no-truth", "--json"]
+    command = [sys.executable, "-m", "streams.cli", "fleet", *arguments, "--pace", "fast", "--no-truth", "--json"]
     done = subprocess.run(command, env=os.environ | env, capture_output=True, check=False, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr

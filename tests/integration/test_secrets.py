@@ -127,7 +127,7 @@ def test_no_secret_no_lasting_name_and_no_true_value_leaves_a_device(
             "THAW_EXPORTER_PORT": str(exporter_port),
             "THAW_LOG_LEVEL": "debug",
         }
-        exporter = Child("exporter", [sys.executable, "-m", "streams.cli.main", "exporter"], log=exporter_log, env=env)
+        exporter = Child("exporter", [sys.executable, "-m", "streams.cli", "exporter"], log=exporter_log, env=env)
         try:
             for number in range(DEVICES):
                 tokens += answer(number, surveys, transport, tmp_path, now_ms, needles)

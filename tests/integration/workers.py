@@ -27,7 +27,7 @@ from tests.support.deadline import until
 from tests.support.surveys import survey_text
 
 MINUTE_MS = 60_000
-THAW = (sys.executable, "-m", "streams.cli.main")
+THAW = (sys.executable, "-m", "streams.cli")
 
 
 @dataclass(frozen=True)

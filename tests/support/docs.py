@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from estimators.mechanisms import catalogue
+from producers.survey import outlook
 from producers.survey import reference as survey_docs
 from producers.survey.survey import load_survey
 from streams import metrics, settings
-from streams.cli import plan as cli_plan
 from streams.exporter import openapi
 from streams.folders import deploy_folder
 from tests.support.paths import ROOT
@@ -22,7 +22,7 @@ BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
     ("dashboard.md", "api"): openapi.documentation,
     ("metrics.md", "exporter"): lambda: metrics.documentation("exporter"),
     ("metrics.md", "worker"): lambda: metrics.documentation("worker"),
-    ("threats.md", "plan"): lambda: cli_plan.documentation(
+    ("threats.md", "plan"): lambda: outlook.documentation(
         load_survey(deploy_folder("surveys") / "browser.toml"), users=10_000, attackers=20
     ),
 }

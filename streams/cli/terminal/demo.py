@@ -9,8 +9,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from producers.clock import system_clock
+from producers.survey.survey import Survey
+from streams.local.demo import Demo
+from streams.windows.record import EstimateRecord, decode_estimate
+
 BAR_CELLS = 44
 VALUES_SHOWN = 8
+WINDOWS_SHOWN = 6
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,31 @@ class SurveyView:
     question: str
     levels: Sequence[float]
     windows: Sequence[WindowView]
+
+
+def survey_view(demo: Demo, survey: Survey) -> SurveyView:
+    """Read the newest windows of a survey, with the truth of the simulated devices."""
+    windows = []
+    now_ms = system_clock()
+    for start_ms in reversed(demo.store.window_starts(survey.id)[-WINDOWS_SHOWN:]):
+        payload = demo.store.estimate(survey.id, start_ms)
+        if payload is None:
+            continue
+        record = decode_estimate(payload)
+        truth = demo.board.read(survey.id, start_ms)
+        shares = truth.shares if truth is not None else [None] * len(record.values)
+        windows.append(_window_view(record, shares, now_ms))
+    return SurveyView(survey.id, survey.question, survey.mechanism.ladder, windows)
+
+
+def _window_view(record: EstimateRecord, truth: Sequence[float | None], now_ms: int) -> WindowView:
+    left_ms = record.window_end_ms - now_ms
+    state = f"open for {left_ms / 1000:.1f} s" if left_ms > 0 else f"closed {-left_ms / 1000:.0f} s ago"
+    rows = [
+        ValueRow(row.value, row.estimate, row.lower, row.upper, true)
+        for row, true in zip(record.values, truth, strict=True)
+    ]
+    return WindowView(state, record.users_per_rung, rows)
 
 
 def render(surveys: Sequence[SurveyView], status: str) -> RenderableType:

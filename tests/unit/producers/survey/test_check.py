@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from producers.survey.check import USERS, explain
 from producers.survey.survey import parse_survey
-from streams.cli.survey import survey_group
+from streams.cli.survey import command
 from tests.support.checks import Example
 from tests.support.examples import EXAMPLES
 from tests.support.surveys import TEXT, survey, survey_text
@@ -99,7 +99,7 @@ def test_every_mechanism_can_be_asked_and_explained(example: Example, tmp_path: 
     risky = [warning for warning in explanation.warnings if "is not locally private" in warning]
     assert bool(risky) != explanation.survey.mechanism.guarantee.local
     (tmp_path / "survey.toml").write_text(text)
-    shown = CliRunner().invoke(survey_group, ["check", "--json", str(tmp_path / "survey.toml")])
+    shown = CliRunner().invoke(command, ["check", "--json", str(tmp_path / "survey.toml")])
     assert shown.exit_code == 0
     data = json.loads(shown.stdout)
     assert data["mechanism"] == example.name
@@ -122,7 +122,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_command_explains_in_words_and_a_table(file: Path) -> None:
-    shown = CliRunner().invoke(survey_group, ["check", str(file)])
+    shown = CliRunner().invoke(command, ["check", str(file)])
     assert shown.exit_code == 0
     for words in (survey().id, "Each device answers once per window of 1m", "Guarantee:", "Threat model:", "end + 30s"):
         assert words in shown.stdout
@@ -131,7 +131,7 @@ def test_the_command_explains_in_words_and_a_table(file: Path) -> None:
 
 
 def test_the_command_prints_one_json_object(file: Path) -> None:
-    shown = CliRunner().invoke(survey_group, ["check", "--json", str(file)])
+    shown = CliRunner().invoke(command, ["check", "--json", str(file)])
     data = json.loads(shown.stdout)
     assert (data["id"], data["mechanism"], data["epsilon"]) == (survey().id, "grr", 2.0)
     assert isinstance(data["warnings"], list)
@@ -140,15 +140,15 @@ def test_the_command_prints_one_json_object(file: Path) -> None:
 
 def test_a_refused_file_ends_with_status_1_and_says_why(file: Path) -> None:
     file.write_text(survey_text(ladder="ladder = [0, 1, 2]"))
-    shown = CliRunner().invoke(survey_group, ["check", str(file)])
+    shown = CliRunner().invoke(command, ["check", str(file)])
     assert shown.exit_code == 1
     assert shown.stdout == ""
     assert f"refused: {file}: release.ladder[0]: epsilon must be in (0, 20]" in shown.stderr
-    shown = CliRunner().invoke(survey_group, ["check", "--json", str(file)])
+    shown = CliRunner().invoke(command, ["check", "--json", str(file)])
     assert shown.exit_code == 1
     assert json.loads(shown.stdout)["field"] == "release.ladder[0]"
 
 
 def test_wrong_use_ends_with_status_2(tmp_path: Path) -> None:
-    assert CliRunner().invoke(survey_group, ["check", str(tmp_path / "none.toml")]).exit_code == 2
-    assert CliRunner().invoke(survey_group, ["check"]).exit_code == 2
+    assert CliRunner().invoke(command, ["check", str(tmp_path / "none.toml")]).exit_code == 2
+    assert CliRunner().invoke(command, ["check"]).exit_code == 2

@@ -3,12 +3,17 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import click
 import pytest
 
+from streams import cli as room
 from streams.cli import main as cli
 from streams.cli.estimates import csv_text
 from streams.windows.record import EstimateRecord, ValueEstimate
+
+COMMANDS = cli.cli.list_commands(click.Context(cli.cli))
 
 
 def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -27,11 +32,22 @@ def test_help_lists_all_commands_without_loading_any() -> None:
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output.splitlines()[-1] == "[]"
-    for command in ("worker", "exporter", "topics", "config", "estimates", "survey", "fleet", "demo"):
+    for command in COMMANDS:
         assert f"\n  {command} " in output
 
 
-@pytest.mark.parametrize("command", sorted(cli._COMMANDS))
+def test_a_command_is_a_file_whose_first_line_is_its_help() -> None:
+    folder = Path(room.__path__[0])
+    assert set(COMMANDS) == {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__", "main"}
+    for name in COMMANDS:
+        assert (folder / f"{name}.py").read_text().startswith(f'"""`thaw {name}`: ')
+        assert 10 < len(cli.one_line(name)) <= 66, "the list of commands shows it in one line"
+        command = cli.cli.get_command(click.Context(cli.cli), name)
+        assert command is not None
+        assert command.name == name
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_loads_and_explains_itself(capfd: pytest.CaptureFixture[str], command: str) -> None:
     status, out, _ = run(capfd, command, "--help")
     assert status == 0

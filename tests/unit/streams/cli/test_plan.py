@@ -9,7 +9,7 @@ import pytest
 
 from estimators.planning.widths import grr_chances
 from producers.survey.check import USERS, explain
-from streams.cli.plan import outlook
+from producers.survey.outlook import outlook
 from tests.support.docs import BLOCKS, DOCS, generated_block
 from tests.support.surveys import survey, survey_text
 from tests.unit.streams.cli.test_main import run

@@ -1,0 +1,85 @@
+"""What a survey will show, rung by rung: widths, devices needed, and how far lying devices can move an estimate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from estimators.estimates import Method
+from estimators.planning.poisoning import honest_tally, influence
+from producers.survey.check import USERS, explain
+from producers.survey.survey import Survey
+
+
+@dataclass(frozen=True)
+class RungOutlook:
+    """One rung, if all honest devices are on it. Widths and shifts are shares; None where nothing can be said.
+
+    half_width: of the survey's interval for a typical value. users_for_band: devices that bring it down to the band
+    asked for. loudest_score: the most that one report on this rung counts, in honest devices. loudest_ahead: the same
+    for a report on the highest rung. shift: a bound on how far the attackers can move the estimate of any value, on
+    whichever of the two rungs they choose. attackers_for_half_width: how many move it out of its interval.
+    """
+
+    rung: int
+    epsilon: float | None
+    half_width: float | None
+    users_for_band: int | None
+    loudest_score: float | None
+    loudest_ahead: float | None
+    shift: float | None
+    attackers_for_half_width: int | None
+
+
+def outlook(survey: Survey, *, users: int, attackers: int, band: float | None) -> list[RungOutlook]:
+    """Work out every rung, at even shares."""
+    method = cast(Method, "pooled" if survey.method == "auto" else survey.method)
+    rows = []
+    for plan in explain(survey).rungs:
+        shares = survey.mechanism.estimate(honest_tally(survey.mechanism, plan.rung), method=method).value
+        beside = influence(survey.mechanism, plan.rung, method=method)
+        ahead = influence(survey.mechanism, plan.rung, liars_rung=survey.mechanism.rungs - 1, method=method)
+        reach = np.abs([*beside.shift(shares, 1, 1), *ahead.shift(shares, 1, 1)])
+        furthest = float(np.nanmax(reach)) if np.isfinite(reach).any() else math.nan
+        for_one = None if plan.half_widths is None else plan.half_widths[0] * math.sqrt(USERS[0])
+        half_width = None if for_one is None else for_one / math.sqrt(users)
+        rows.append(
+            RungOutlook(
+                rung=plan.rung,
+                epsilon=_finite(plan.epsilon),
+                half_width=half_width,
+                users_for_band=None if for_one is None or band is None else math.ceil((for_one / band) ** 2),
+                loudest_score=_finite(beside.loudest),
+                loudest_ahead=_finite(ahead.loudest),
+                shift=_finite(furthest * attackers / users),
+                attackers_for_half_width=(
+                    None if half_width is None or not furthest > 0 else math.ceil(half_width * users / furthest)
+                ),
+            )
+        )
+    return rows
+
+
+def documentation(survey: Survey, *, users: int, attackers: int) -> str:
+    """Return the outlook as Markdown, for docs/threats.md."""
+    lines = [
+        f"| honest devices on | band | one liar counts as | on the top rung | {attackers} liars move it by at most |",
+        "|---|---|---|---|---|",
+    ]
+    for row in outlook(survey, users=users, attackers=attackers, band=None):
+        cells = [f"rung {row.rung}, epsilon {cell(row.epsilon, '{:.3g}')}", cell(row.half_width, "±{:.1%}")]
+        cells += [cell(row.loudest_score, "{:.1f}"), cell(row.loudest_ahead, "{:.1f}"), cell(row.shift, "{:.1%}")]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
+def cell(number: float | None, form: str) -> str:
+    """Format a number for a table; a dash where there is none."""
+    return "-" if number is None else form.format(number)

@@ -1,0 +1,41 @@
+"""`thaw topics`: compare topics with the surveys and create missing ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from producers.survey.survey import load_folder
+from streams.kafka.topics import TopicError, Topics, wanted
+from streams.settings import load_settings, settings_options
+
+
+@click.group("topics")
+def command() -> None:
+    """Look at the topics and create missing ones."""
+
+
+@command.command("create")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@settings_options("kafka", "surveys", "prefix", "partitions", "replication")
+def create_command(dry_run: bool, **flags: Any) -> None:
+    """Create the topics for reports, estimates and dead letters; say where existing ones differ.
+
+    Existing topics are never changed: more partitions would send reports of one device to another partition, and a
+    shorter retention would delete what was not counted yet.
+    """
+    settings = load_settings(flags)
+    try:
+        topics = Topics(settings)
+        findings = topics.compare(wanted(settings, load_folder(settings.surveys_folder).values()))
+        missing = [finding.spec for finding in findings if finding.step == "create"]
+        if not dry_run:
+            topics.create(missing)
+    except TopicError as error:
+        raise click.ClickException(str(error)) from error
+    for finding in findings:
+        created = finding.step == "create" and not dry_run
+        click.echo(f"{finding.spec.name}: created" if created else finding.sentence())
+    if any(finding.step == "differs" for finding in findings):
+        raise click.ClickException("some topics differ; change them with your broker's tools, or choose another prefix")

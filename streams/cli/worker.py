@@ -1,0 +1,42 @@
+"""`thaw worker`: count reports and estimate every window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from streams import logs
+from streams.settings import load_settings, settings_options
+from streams.worker.driver import ConfigurationError, run_worker
+
+
+@click.command("worker")
+@settings_options(
+    "kafka",
+    "redis",
+    "surveys",
+    "prefix",
+    "group",
+    "instance",
+    "partitions",
+    "strict",
+    "cache_mib",
+    "tick_ms",
+    "patience_seconds",
+    "bind",
+    "worker_port",
+    "log_level",
+    "log_format",
+)
+def command(**flags: Any) -> int:
+    """Count reports from Kafka into Redis and estimate every window. Start as many as you like.
+
+    Exits with status 75 when it is safe to restart it: no report is lost.
+    """
+    settings = load_settings(flags)
+    logs.configure(settings.log_level, settings.log_format)
+    try:
+        return run_worker(settings)
+    except ConfigurationError as error:
+        raise click.ClickException(str(error)) from error

@@ -1,0 +1,257 @@
+"""The demo: all services, a worker, an exporter and simulated fleets on this machine, and the comparison at the end.
+
+Starts a broker, a Redis, a worker, the exporter and two fleets (one of them the canary); restarts the worker or the
+exporter when one ends; at the end compares what is stored with what the broker acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+from prometheus_client.parser import text_string_to_metric_families
+from redis import Redis as RedisClient
+
+from producers.clock import system_clock
+from producers.simulation.truth import RedisTruthBoard
+from streams.kafka.reader import end_offsets
+from streams.kafka.topics import Topics, wanted
+from streams.local.demo_report import read_journals, report_counts, survey_entry
+from streams.local.demo_surveys import DemoSurvey, scaled_copy
+from streams.local.services import (
+    Child,
+    EmbeddedKafka,
+    PartError,
+    Redis,
+    StopOrder,
+    Supervisor,
+    find_kafka,
+    free_ports,
+)
+from streams.metrics import quantile
+from streams.settings import Settings, load_settings
+from streams.store.contract import StoreError
+from streams.store.redis import RedisStore
+
+logger = logging.getLogger(__name__)
+
+FLEET_STOP_SECONDS = 8.0
+CATCH_UP_SECONDS = 12.0
+"""What remains for the worker after the fleets have stopped. The promise is N + 25 s in all, stopping included."""
+
+
+@dataclass
+class Demo:
+    """A running demo: its parts, its children and what it can see of them."""
+
+    supervisor: Supervisor
+    settings: Settings
+    surveys: Sequence[DemoSurvey]
+    seed: int
+    devices: int
+    scenario: str
+    kind: str
+    worker_port: int
+    exporter_port: int
+    env: dict[str, str]
+    fleets: list[Child] = field(default_factory=list)
+    worker: Child | None = None
+    exporter: Child | None = None
+    restarts: int = 0
+    first_window_ms: int = 0
+
+    def __post_init__(self) -> None:
+        client = RedisClient.from_url(self.settings.redis)
+        self.store = RedisStore(client, prefix=self.settings.prefix)
+        self.board = RedisTruthBoard(client, prefix=self.settings.prefix)
+
+    @property
+    def journal(self) -> Path:
+        """Where the fleets note what the broker has."""
+        return self.supervisor.folder / "journal"
+
+    def run_thaw(self, name: str, arguments: Sequence[str], order: StopOrder) -> Child:
+        """Start `thaw ...` as a child."""
+        return self.supervisor.run(name, [sys.executable, "-m", "streams.cli", *arguments], order=order, env=self.env)
+
+    def start_worker(self) -> None:
+        """Start the worker, or start it again."""
+        self.worker = self.run_thaw("worker", ["worker"], StopOrder.WORKER)
+
+    def start_exporter(self) -> None:
+        """Start the exporter, or start it again."""
+        self.exporter = self.run_thaw("exporter", ["exporter"], StopOrder.EXPORTER)
+
+    def start_fleets(self) -> None:
+        """Start the fleets at the next windows; the canary behaves by its own table."""
+        self.first_window_ms = system_clock() + 1_500
+        canaries = [demo for demo in self.surveys if demo.survey.canary is not None]
+        others = [demo for demo in self.surveys if demo.survey.canary is None]
+        for name, group, extra in (
+            ("fleet", others, ["--devices", str(self.devices), "--scenario", self.scenario, "--seed", str(self.seed)]),
+            ("canary", canaries, ["--canary"]),
+        ):
+            if not group:
+                continue
+            files = [str(demo.path) for demo in group]
+            common = ["--first-window-ms", str(self.first_window_ms), "--journal", str(self.journal / name), "--json"]
+            if self.kind == "embedded":
+                common += ["--api-version", "2.3"]
+            self.fleets.append(self.run_thaw(name, ["fleet", *files, *extra, *common], StopOrder.FLEET))
+
+    def look_after(self) -> None:
+        """Start the worker or the exporter again if one has ended; anything else that ends is an error."""
+        for child, start in ((self.worker, self.start_worker), (self.exporter, self.start_exporter)):
+            if child is not None and not child.alive():
+                logger.warning("%s ended with status %s; starting it again", child.name, child.returncode)
+                self.supervisor.forget(child)
+                self.restarts += 1
+                start()
+        self.supervisor.check()
+
+    def stop_fleets(self) -> None:
+        """Stop the fleets; each waits for the broker's word and writes its journal."""
+        limit = time.monotonic() + FLEET_STOP_SECONDS
+        for fleet in self.fleets:
+            self.supervisor.forget(fleet)
+            fleet.terminate(max(limit - time.monotonic(), 0.1))
+
+    def caught_up(self) -> bool:
+        """Tell whether everything that the broker has is stored, and every estimate is new."""
+        topic, partitions = self.settings.reports_topic, self.settings.partitions
+        ends = end_offsets(self.settings, topic, partitions)
+        shards = max(demo.survey.shards for demo in self.surveys)
+        for partition, end in ends.items():
+            stored = self.store.offsets(topic, partition, range(partition, shards, partitions))
+            if min(stored.values()) < end:
+                return False
+        return not self.store.dirty()
+
+    def sent(self) -> int:
+        """Return the reports that the broker acknowledged, as the fleets said when they ended."""
+        total = 0
+        for fleet in self.fleets:
+            for line in fleet.log.read_text(errors="replace").splitlines():
+                with suppress(ValueError, TypeError, KeyError):
+                    total += int(json.loads(line)["reports"])
+        return total
+
+    def worker_metrics(self) -> str:
+        """Return what the worker says about itself; nothing while it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.worker_port}/metrics", timeout=5) as answer:
+                return str(answer.read().decode())
+        except (urllib.error.URLError, OSError):
+            return ""
+
+    def latencies(self) -> dict[str, float | None]:
+        """Return quantiles of the time from emission to stored estimate, read from the worker's own metrics."""
+        buckets = {
+            float(sample.labels["le"]): sample.value
+            for family in text_string_to_metric_families(self.worker_metrics())
+            for sample in family.samples
+            if sample.name == "thaw_worker_latency_seconds_bucket"
+        }
+        return {"p50": quantile(buckets, 0.5), "p99": quantile(buckets, 0.99)}
+
+
+@contextmanager
+def running(
+    kafka: str, files: Sequence[Path], *, seconds: int, seed: int, devices: int, scenario: str
+) -> Iterator[Demo]:
+    """Start everything but the fleets; stop everything on the way out."""
+    with Supervisor(stop_seconds=10.0) as supervisor:
+        folder = supervisor.folder / "surveys"
+        folder.mkdir()
+        surveys = [scaled_copy(path, folder, seconds) for path in files]
+        for item in surveys:
+            size_ms = item.survey.windows.size_ms
+            logger.info("%s: windows of %.1f s (scaled by %.4g)", item.survey.id, size_ms / 1000, item.factor)
+        prefix = f"demo-{secrets.token_hex(3)}." if kafka not in ("auto", "real", "embedded") else ""
+        draft = load_settings({"surveys": str(folder), "prefix": prefix})
+        checked = [item.survey for item in surveys]
+        topics = {spec.name: spec.partitions for spec in wanted(draft, checked)}
+        broker = find_kafka(kafka, topics=topics, folder=supervisor.folder / "kafka")
+        logger.info("broker: %s", broker.kind)
+        supervisor.add(broker)
+        redis = supervisor.add(Redis(folder=supervisor.folder / "redis"))
+        worker_port, exporter_port = free_ports(2)
+        flags = {
+            "kafka": broker.address,
+            "redis": redis.url,
+            "surveys": str(folder),
+            "prefix": prefix,
+            "worker_port": worker_port,
+            "exporter_port": exporter_port,
+            "tick_ms": 250,
+        }
+        settings = load_settings(flags)
+        if not isinstance(broker, EmbeddedKafka):
+            Topics(settings).create(wanted(settings, checked))
+        env = {f"THAW_{name.upper()}": str(value) for name, value in flags.items()} | {"PYTHONUNBUFFERED": "1"}
+        demo = Demo(
+            supervisor, settings, surveys, seed, devices, scenario, broker.kind, worker_port, exporter_port, env
+        )
+        demo.start_worker()
+        demo.start_exporter()
+        yield demo
+
+
+def wait_for_worker(demo: Demo, seconds: float = 60.0) -> None:
+    """Return when the worker reads the topic: its metrics say that partitions are assigned."""
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        demo.look_after()
+        if "thaw_worker_lag_records{" in demo.worker_metrics():
+            return
+        time.sleep(0.1)
+    raise PartError(
+        f"the worker did not join within {seconds:.0f} s; its log ends with:\n{demo.worker and demo.worker.tail()}"
+    )
+
+
+def finish(demo: Demo) -> dict[str, Any]:
+    """Stop the fleets, let the worker catch up, and compare."""
+    demo.stop_fleets()
+    stopped_ms = system_clock()
+    limit = time.monotonic() + CATCH_UP_SECONDS
+    while time.monotonic() < limit:
+        demo.look_after()
+        with suppress(StoreError, KafkaException):
+            if demo.caught_up():
+                break
+        time.sleep(0.1)
+    else:
+        logger.warning("the worker had not caught up after %.0f s", CATCH_UP_SECONDS)
+    journals = read_journals(demo.journal)
+    surveys, lost, double = [], 0, 0
+    for item in demo.surveys:
+        entry, audit = survey_entry(
+            demo.store, item.survey, [journal for journal in journals if journal.survey_id == item.survey.id]
+        )
+        surveys.append(entry)
+        lost += audit.lost
+        double += audit.double
+    sent = demo.sent()
+    elapsed = max((stopped_ms - demo.first_window_ms) / 1000, 1e-3)
+    return {
+        "kafka": demo.kind,
+        "seed": demo.seed,
+        "reports": report_counts(demo.store, [item.survey for item in demo.surveys], sent),
+        "lost": lost,
+        "double": double,
+        "reports_per_second": sent / elapsed,
+        "latency_seconds": demo.latencies(),
+        "surveys": surveys,
+    }
