@@ -53,7 +53,7 @@ test-real: setup ## only the tests on real Kafka, Redis, Prometheus; ARGS are pa
 
 kafka: ## a real Apache Kafka on a free port in the foreground; prints its address; ARGS="--port 9092" chooses one
 	@$(PARALLEL) $(STAMPS)/python-runtime $(STAMPS)/kafka
-	@exec $(BIN)/python -m streams.local.services kafka $(ARGS)
+	@exec $(BIN)/python -m streams.local kafka $(ARGS)
 
 bench: setup ## measure against the goals; ends with one line per goal
 	@exec $(BIN)/python -m tests.bench $(ARGS)

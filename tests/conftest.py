@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from streams.local.services import ApacheKafka, Redis
-from tests.support.parts import REAL_FIXTURES, fresh_name, in_ci, running
+from streams.local.kafka import ApacheKafka
+from streams.local.redis import Redis
+from tests.support.services import REAL_FIXTURES, fresh_name, in_ci, running
 
 # No deadline per example: machines are shared, and how fast an example runs is not what properties are about.
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -37,15 +38,15 @@ def environment_is_left_as_it_was() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[str]:
     """Bootstrap address of one real Apache Kafka, shared by all tests: use `topic_prefix` for topics and groups."""
-    with running(ApacheKafka) as part:
-        yield part.address
+    with running(ApacheKafka) as service:
+        yield service.address
 
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[Redis]:
     """One real Redis, shared by all tests: use `key_prefix`, and start your own before killing one."""
-    with running(Redis) as part:
-        yield part
+    with running(Redis) as service:
+        yield service
 
 
 @pytest.fixture

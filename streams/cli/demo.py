@@ -20,7 +20,7 @@ from streams import logs
 from streams.cli.terminal.demo import render, survey_view
 from streams.folders import deploy_folder
 from streams.local.demo import Demo, finish, running, wait_for_worker
-from streams.local.services import PartError, signals_as_interrupt
+from streams.local.process import ServiceError, signals_as_interrupt
 from streams.store.contract import StoreError
 from streams.windows.record import RecordError
 
@@ -82,7 +82,7 @@ def command(
             with suppress(KeyboardInterrupt):
                 _watch(demo, end_ms, console, show=console.is_terminal and not as_json)
             result = finish(demo)
-    except (PartError, SurveyError, ValueError) as error:
+    except (ServiceError, SurveyError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         raise click.exceptions.Abort from None

@@ -29,16 +29,11 @@ from streams.kafka.reader import end_offsets
 from streams.kafka.topics import Topics, wanted
 from streams.local.demo_report import read_journals, report_counts, survey_entry
 from streams.local.demo_surveys import DemoSurvey, scaled_copy
-from streams.local.services import (
-    Child,
-    EmbeddedKafka,
-    PartError,
-    Redis,
-    StopOrder,
-    Supervisor,
-    find_kafka,
-    free_ports,
-)
+from streams.local.kafka import EmbeddedKafka, find_kafka
+from streams.local.process import Child, ServiceError, free_ports
+from streams.local.redis import Redis
+from streams.local.service import StopOrder
+from streams.local.supervisor import Supervisor
 from streams.metrics import quantile
 from streams.settings import Settings, load_settings
 from streams.store.contract import StoreError
@@ -53,7 +48,7 @@ CATCH_UP_SECONDS = 12.0
 
 @dataclass
 class Demo:
-    """A running demo: its parts, its children and what it can see of them."""
+    """A running demo: its services, its children and what it can see of them."""
 
     supervisor: Supervisor
     settings: Settings
@@ -216,7 +211,7 @@ def wait_for_worker(demo: Demo, seconds: float = 60.0) -> None:
         if "thaw_worker_lag_records{" in demo.worker_metrics():
             return
         time.sleep(0.1)
-    raise PartError(
+    raise ServiceError(
         f"the worker did not join within {seconds:.0f} s; its log ends with:\n{demo.worker and demo.worker.tail()}"
     )
 

@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient
 
 from streams.folders import cache_folder, deploy_folder
 from streams.local.embedded_kafka import parse_topic
-from streams.local.process import Child, NotReady, PartError, PartMissing, wait_until_ready
-from streams.local.service import START_SECONDS, STOP_SECONDS, Part, Program, StopOrder
+from streams.local.process import Child, NotReady, ServiceError, ServiceMissing, wait_until_ready
+from streams.local.service import START_SECONDS, STOP_SECONDS, Program, Service, StopOrder
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class KafkaProbe:
         return bool(metadata.brokers) and metadata.controller_id >= 0
 
 
-class KafkaPart(Part):
+class KafkaService(Service):
     """A broker; `kind` says which of the three."""
 
     name = "kafka"
@@ -73,7 +73,7 @@ class KafkaPart(Part):
     kind: ClassVar[Kind]
 
 
-class ApacheKafka(Program, KafkaPart):
+class ApacheKafka(Program, KafkaService):
     """One Apache Kafka node in KRaft mode, from jars that Maven resolved.
 
     `kill` and `start` keep port, cluster id and data. `terminate` lets the broker write its recovery point; the next
@@ -130,7 +130,7 @@ class ApacheKafka(Program, KafkaPart):
         finally:
             formatting.kill()
         if not finished or formatting.returncode != 0:
-            raise PartError(
+            raise ServiceError(
                 f"formatting Kafka's storage ended with status {formatting.returncode}; "
                 f"the end of {formatting.log}:\n{formatting.tail()}"
             )
@@ -141,7 +141,7 @@ class ApacheKafka(Program, KafkaPart):
         )
 
 
-class EmbeddedKafka(Program, KafkaPart):
+class EmbeddedKafka(Program, KafkaService):
     """librdkafka's mock cluster in a process of its own; memory only, one consumer group member.
 
     It chooses its port itself, a new one at every start, and forgets everything when it ends; `address` is known once
@@ -205,7 +205,7 @@ class EmbeddedKafka(Program, KafkaPart):
         return line.rstrip("\n")
 
 
-class ExternalKafka(KafkaPart):
+class ExternalKafka(KafkaService):
     """A broker that somebody else runs: `start` only waits until it answers, `stop` leaves it alone.
 
     Args:
@@ -262,9 +262,9 @@ class ExternalKafka(KafkaPart):
         """Refuse: the broker is not ours.
 
         Raises:
-            PartError: always.
+            ServiceError: always.
         """
-        raise PartError(f"the broker at {self.address} was not started here and will not be killed here")
+        raise ServiceError(f"the broker at {self.address} was not started here and will not be killed here")
 
 
 def kafka_libs() -> Path | None:
@@ -287,24 +287,24 @@ def kafka_runtime(libs: Path | None = None) -> tuple[str, Path]:
     """Return the `java` program and the folder of jars that an Apache Kafka needs.
 
     Raises:
-        PartMissing: one of them is not there.
+        ServiceMissing: one of them is not there.
     """
     java = shutil.which("java")
     if java is None:
-        raise PartMissing(
+        raise ServiceMissing(
             "expected java on the PATH, 17 or newer; it is not there; install Debian's default-jre-headless"
         )
     found = libs or kafka_libs()
     if found is None:
         place = os.environ.get("THAW_KAFKA_LIBS") or cache_folder() / "kafka" / "libs"
-        raise PartMissing(
+        raise ServiceMissing(
             f"expected Apache Kafka's jars in {place}; they are not there; run `make setup`, or "
             f"mvn -f {deploy_folder('kafka') / 'pom.xml'} dependency:copy-dependencies -DoutputDirectory={place}"
         )
     return java, found
 
 
-def find_kafka(choice: str, *, topics: Mapping[str, int] | None = None, folder: Path | None = None) -> KafkaPart:
+def find_kafka(choice: str, *, topics: Mapping[str, int] | None = None, folder: Path | None = None) -> KafkaService:
     """Return the broker that `--kafka CHOICE` means, not started yet.
 
     Args:
@@ -314,12 +314,12 @@ def find_kafka(choice: str, *, topics: Mapping[str, int] | None = None, folder: 
         folder: where a broker of ours keeps data and log; a temporary folder if None.
 
     Raises:
-        PartMissing: `real` was asked for and is not there.
+        ServiceMissing: `real` was asked for and is not there.
         ValueError: the choice is none of the four.
     """
     match choice:
         case "auto":
-            with contextlib.suppress(PartMissing):
+            with contextlib.suppress(ServiceMissing):
                 return ApacheKafka(folder=folder, libs=kafka_runtime()[1])
             return EmbeddedKafka(topics=topics, folder=folder)
         case "real":

@@ -1,9 +1,9 @@
 """Child processes that cannot outlive their parent, and the folders and ports they use.
 
-PartError
-├── PartMissing    the program is not installed on this machine
+ServiceError
+├── ServiceMissing    the program is not installed on this machine
 ├── ChildDied      a child ended by itself; the message carries the end of its log
-└── NotReady       a part did not answer before its deadline
+└── NotReady       a service did not answer before its deadline
 """
 
 import contextlib
@@ -37,20 +37,20 @@ _TAIL_LINES: Final = 20
 _FOLDER_PREFIX: Final = "thaw-run-"
 
 
-class PartError(RuntimeError):
-    """A part on this machine cannot be used; the message says why and what to do."""
+class ServiceError(RuntimeError):
+    """A service on this machine cannot be used; the message says why and what to do."""
 
 
-class PartMissing(PartError):  # noqa: N818 - a state of the machine, not a fault
+class ServiceMissing(ServiceError):  # noqa: N818 - a state of the machine, not a fault
     """A program is not installed."""
 
 
-class ChildDied(PartError):  # noqa: N818 - says what happened
+class ChildDied(ServiceError):  # noqa: N818 - says what happened
     """A child ended without having been asked to."""
 
 
-class NotReady(PartError):  # noqa: N818 - says what happened
-    """A part did not answer in time."""
+class NotReady(ServiceError):  # noqa: N818 - says what happened
+    """A service did not answer in time."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -75,7 +75,7 @@ def free_ports(count: int) -> list[int]:
         found.append(port)
         if len(found) == count:
             return found
-    raise PartError(f"expected {count} free ports from {candidates[0]} upwards on 127.0.0.1; found {len(found)}")
+    raise ServiceError(f"expected {count} free ports from {candidates[0]} upwards on 127.0.0.1; found {len(found)}")
 
 
 class RunFolder:

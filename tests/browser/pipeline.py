@@ -1,4 +1,4 @@
-"""The whole path on real parts for the page: worker, exporter, fleets, surveys, and a browser that stays at home."""
+"""The whole path on real services for the page: worker, exporter, fleets, surveys, and a browser that stays at home."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streams.kafka.topics import Topics, wanted
 from streams.local.process import Child, free_ports
 from streams.settings import Settings
 from tests.support.deadline import until
-from tests.support.parts import missing
+from tests.support.services import missing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

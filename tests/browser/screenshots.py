@@ -10,7 +10,8 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from streams.local.services import ApacheKafka, Redis
+from streams.local.kafka import ApacheKafka
+from streams.local.redis import Redis
 from tests.browser.pipeline import Pipeline, chromium
 from tests.support.deadline import until
 from tests.support.paths import ROOT

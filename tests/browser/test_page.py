@@ -14,7 +14,7 @@ import pytest
 from streams.local.process import Child
 from tests.browser.pipeline import Pipeline, chromium
 from tests.support.deadline import until
-from tests.support.parts import fresh_name
+from tests.support.services import fresh_name
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

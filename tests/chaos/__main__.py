@@ -12,7 +12,7 @@ import secrets
 import sys
 from collections.abc import Sequence
 
-from streams.local.services import PartError, signals_as_interrupt
+from streams.local.process import ServiceError, signals_as_interrupt
 from tests.chaos.faults import KINDS
 from tests.chaos.run import BURST, run
 from tests.chaos.system import StuckError
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 agents=options.agents,
                 burst=options.burst,
             )
-        except (PartError, StuckError) as error:
+        except (ServiceError, StuckError) as error:
             print(error, file=sys.stderr)
             return 1
     for line in outcome.lines():

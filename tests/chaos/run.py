@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streams.local.services import Supervisor
+from streams.local.supervisor import Supervisor
 from streams.store.contract import StoreError
 from tests.chaos import ledgers, oracle
 from tests.chaos.faults import KINDS, WEIGHTS

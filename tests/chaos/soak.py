@@ -18,16 +18,11 @@ from pathlib import Path
 from producers.survey.survey import load_survey
 from streams.connections import open_store
 from streams.kafka.topics import Topics, wanted
-from streams.local.services import (
-    ApacheKafka,
-    Child,
-    PartError,
-    Redis,
-    StopOrder,
-    Supervisor,
-    free_ports,
-    signals_as_interrupt,
-)
+from streams.local.kafka import ApacheKafka
+from streams.local.process import Child, ServiceError, free_ports, signals_as_interrupt
+from streams.local.redis import Redis
+from streams.local.service import StopOrder
+from streams.local.supervisor import Supervisor
 from streams.settings import Settings
 from tests.chaos import surveys
 
@@ -135,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with signals_as_interrupt():
         try:
             points = soak(options.seconds, devices=options.devices, look_seconds=max(0.5, options.seconds / 240))
-        except PartError as error:
+        except ServiceError as error:
             print(error, file=sys.stderr)
             return 1
     if len(points) < 9 or points[-1].reports <= points[len(points) // 2].reports:

@@ -19,8 +19,11 @@ from producers.survey.survey import Survey, load_survey
 from streams.connections import open_store
 from streams.kafka.reader import end_offsets
 from streams.kafka.topics import Topics, wanted
-from streams.local.service import Program
-from streams.local.services import ApacheKafka, Child, Redis, StopOrder, Supervisor, free_ports
+from streams.local.kafka import ApacheKafka
+from streams.local.process import Child, free_ports
+from streams.local.redis import Redis
+from streams.local.service import Program, StopOrder
+from streams.local.supervisor import Supervisor
 from streams.settings import Settings
 from streams.store.contract import StoreError
 from streams.worker.applier import DEFAULT_SHARDS
@@ -161,29 +164,31 @@ class System:
         elif self.guest.child is not None and _takes_orders(self.guest.child):
             self.dismiss(self.guest, 30.0)
 
-    def bring_back(self, part: Program, *, after_seconds: float, before: Callable[[], object] = lambda: None) -> None:
-        """Start a killed part again in the background, after a while and after what `before` does to its data."""
+    def bring_back(
+        self, service: Program, *, after_seconds: float, before: Callable[[], object] = lambda: None
+    ) -> None:
+        """Start a killed service again in the background, after a while and after what `before` does to its data."""
         with self._lock:
-            self._busy.add(part)
+            self._busy.add(service)
 
         def restart() -> None:
             try:
                 time.sleep(after_seconds)
                 before()
-                part.start()
+                service.start()
             except Exception:
-                logger.exception("%s did not start again", part.name)
+                logger.exception("%s did not start again", service.name)
             finally:
                 with self._lock:
-                    self._busy.discard(part)
+                    self._busy.discard(service)
 
-        threading.Thread(target=restart, name=f"restart {part.name}", daemon=True).start()
+        threading.Thread(target=restart, name=f"restart {service.name}", daemon=True).start()
 
     def await_restarts(self) -> None:
-        """Return when no part is being started in the background."""
-        self.wait(self._parts_run, "the parts to be back", only_parts=True)
+        """Return when no service is being started in the background."""
+        self.wait(self._services_run, "the services to be back", only_services=True)
 
-    def _parts_run(self) -> bool:
+    def _services_run(self) -> bool:
         with self._lock:
             return not self._busy
 
@@ -203,12 +208,12 @@ class System:
         return True
 
     def all_run(self) -> bool:
-        """Tell whether every part and process runs and none is paused."""
+        """Tell whether every service and process runs and none is paused."""
         running = all(
             kept.child is not None and kept.child.alive() and not kept.paused and _takes_orders(kept.child)
             for kept in self.kept
         )
-        return running and self._parts_run() and self.kafka.alive() and self.redis.alive()
+        return running and self._services_run() and self.kafka.alive() and self.redis.alive()
 
     def recover(self) -> None:
         """Return when everything runs again and what the broker has at that moment is in the store.
@@ -229,7 +234,7 @@ class System:
 
         self.wait(caught_up, "the store to have what the broker has")
 
-    def wait(self, condition: Callable[[], bool], what: str, *, only_parts: bool = False) -> None:
+    def wait(self, condition: Callable[[], bool], what: str, *, only_services: bool = False) -> None:
         """Poll while looking after everything.
 
         Raises:
@@ -237,7 +242,7 @@ class System:
         """
         limit = time.monotonic() + RECOVERY_SECONDS
         while True:
-            if not only_parts:
+            if not only_services:
                 self.look_after()
             if condition():
                 return

@@ -14,7 +14,9 @@ from redis import Redis
 from producers.survey.survey import Survey, load_survey
 from streams.kafka.topics import Topics, wanted
 from streams.local.demo_report import WindowJournal, read_journals
-from streams.local.services import StopOrder, Supervisor, free_ports
+from streams.local.process import free_ports
+from streams.local.service import StopOrder
+from streams.local.supervisor import Supervisor
 from streams.settings import load_settings
 from streams.store.redis import RedisStore
 from tests.support.deadline import until

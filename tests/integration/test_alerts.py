@@ -25,11 +25,11 @@ from estimators.exact.randomness import SeededBits
 from producers.survey.survey import parse_survey
 from streams.exporter.alert_rules import render, survey_group
 from streams.local.process import Child, free_ports
-from streams.local.services import Alertmanager, Prometheus
 from tests.integration.workers import Reports, System
 from tests.support.deadline import until
-from tests.support.parts import missing, running
 from tests.support.paths import ROOT
+from tests.support.prometheus import Alertmanager, Prometheus
+from tests.support.services import missing, running
 from tests.support.surveys import survey_text
 
 pytestmark = pytest.mark.real

@@ -1,4 +1,4 @@
-"""All mechanisms of all five papers, end to end on real parts: fleet, Kafka, worker, Redis, estimate, truth."""
+"""All mechanisms of all five papers, end to end on real services: fleet, Kafka, worker, Redis, estimate, truth."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from streams.store.redis import RedisStore
 from streams.windows.history import encode_point
 from tests.support.deadline import until
 from tests.support.exporter import record_of
-from tests.support.parts import fresh_name
+from tests.support.services import fresh_name
 from tests.support.surveys import survey_text
 
 pytestmark = pytest.mark.real

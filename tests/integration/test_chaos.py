@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 from streams.local.process import free_ports
-from streams.local.services import Redis
+from streams.local.redis import Redis
 from tests.chaos import aof
 from tests.chaos.__main__ import main
 from tests.chaos.soak import Point, curve, flat, rss_mib
 from tests.integration.workers import System
 from tests.support.deadline import until
-from tests.support.parts import running
+from tests.support.services import running
 
 pytestmark = pytest.mark.real
 

@@ -1,4 +1,4 @@
-"""The one command: the whole path on real parts, a worker killed on the way, and the object that scripts read."""
+"""The one command: the whole path on real services, a worker killed on the way, and the object that scripts read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.deadline import until
-from tests.support.parts import missing
+from tests.support.services import missing
 from tests.support.stats import assert_binomial
 
 pytestmark = pytest.mark.real

@@ -18,7 +18,7 @@ from streams.metrics import worker_metrics
 from streams.settings import Settings
 from streams.windows.record import make_record
 from tests.support.deadline import until
-from tests.support.parts import missing
+from tests.support.services import missing
 from tests.support.surveys import survey, survey_text
 
 pytestmark = pytest.mark.real

@@ -18,7 +18,7 @@ from streams.folders import deploy_folder
 from streams.kafka.topics import Topics, wanted
 from streams.local.demo_report import read_journals
 from streams.settings import load_settings
-from tests.support.parts import missing
+from tests.support.services import missing
 
 pytestmark = pytest.mark.real
 

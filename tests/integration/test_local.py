@@ -1,4 +1,4 @@
-"""The real parts, started and stopped by the supervisor."""
+"""The real services, started and stopped by the supervisor."""
 
 import json
 import os
@@ -17,20 +17,13 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from streams.local.services import (
-    ApacheKafka,
-    EmbeddedKafka,
-    ExternalKafka,
-    NotReady,
-    PartError,
-    Prometheus,
-    Redis,
-    Supervisor,
-    free_ports,
-    valkey_program,
-)
+from streams.local.kafka import ApacheKafka, EmbeddedKafka, ExternalKafka
+from streams.local.process import NotReady, ServiceError, free_ports
+from streams.local.redis import Redis, valkey_program
+from streams.local.supervisor import Supervisor
 from tests.support.deadline import until
-from tests.support.parts import missing, running
+from tests.support.prometheus import Prometheus
+from tests.support.services import missing, running
 
 pytestmark = pytest.mark.real
 
@@ -77,7 +70,10 @@ def gone(pid: int) -> bool:
 
 PARENT = """
 import json, sys, threading
-from streams.local.services import ApacheKafka, EmbeddedKafka, Redis, StopOrder, Supervisor
+from streams.local.kafka import ApacheKafka, EmbeddedKafka
+from streams.local.redis import Redis
+from streams.local.service import StopOrder
+from streams.local.supervisor import Supervisor
 
 supervisor = Supervisor()
 idle = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -87,11 +83,11 @@ starter = threading.Thread(
 )
 starter.start()
 starter.join()
-parts = [
-    supervisor.add(part(folder=supervisor.folder / part.__name__)) for part in (Redis, EmbeddedKafka, ApacheKafka)
+services = [
+    supervisor.add(make(folder=supervisor.folder / make.__name__)) for make in (Redis, EmbeddedKafka, ApacheKafka)
 ]
 supervisor.check()
-pids = [child.pid for child in children] + [part.child.pid for part in parts]
+pids = [child.pid for child in children] + [service.child.pid for service in services]
 print(json.dumps({"pids": pids, "folder": str(supervisor.folder)}), flush=True)
 threading.Event().wait()
 """
@@ -194,7 +190,7 @@ def test_the_embedded_broker_has_the_partitions_asked_for() -> None:
 def test_an_external_broker_is_waited_for_and_left_alone(kafka: str) -> None:
     with ExternalKafka(kafka) as broker:
         assert broker.alive()
-        with pytest.raises(PartError, match="was not started here"):
+        with pytest.raises(ServiceError, match="was not started here"):
             broker.kill()
     assert AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=30).brokers
 
@@ -207,19 +203,19 @@ def test_an_external_broker_that_does_not_answer_is_told_with_its_address() -> N
 
 def test_prometheus_reads_its_configuration_again() -> None:
     def interval() -> str:
-        with urllib.request.urlopen(f"{part.url}/api/v1/status/config", timeout=5) as answer:
+        with urllib.request.urlopen(f"{service.url}/api/v1/status/config", timeout=5) as answer:
             text: str = json.load(answer)["data"]["yaml"]
         return text
 
-    with running(lambda: Prometheus("global: {scrape_interval: 7s}\n")) as part:
+    with running(lambda: Prometheus("global: {scrape_interval: 7s}\n")) as service:
         assert "scrape_interval: 7s" in interval()
-        part.config = "global: {scrape_interval: 9s}\n"
-        part.reload()
+        service.config = "global: {scrape_interval: 9s}\n"
+        service.reload()
         until(lambda: "scrape_interval: 9s" in interval(), 30, "the new configuration to be read")
 
 
 def test_make_kafka_prints_an_address_and_ends_with_sigterm(kafka: str) -> None:
-    command = [sys.executable, "-m", "streams.local.services", "kafka"]
+    command = [sys.executable, "-m", "streams.local", "kafka"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         address = process.stdout.readline().strip()

@@ -1,4 +1,4 @@
-"""The supervisor with small Python programs in place of real parts."""
+"""The supervisor with small Python programs in place of real services."""
 
 import sys
 import threading
@@ -6,20 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from streams.local.process import RunFolder, wait_until_ready
-from streams.local.services import (
-    ApacheKafka,
-    Child,
-    ChildDied,
-    EmbeddedKafka,
-    ExternalKafka,
-    NotReady,
-    PartMissing,
-    StopOrder,
-    Supervisor,
-    find_kafka,
-    free_ports,
-)
+from streams.local.kafka import ApacheKafka, EmbeddedKafka, ExternalKafka, find_kafka
+from streams.local.process import Child, ChildDied, NotReady, RunFolder, ServiceMissing, free_ports, wait_until_ready
+from streams.local.service import StopOrder
+from streams.local.supervisor import Supervisor
 from tests.support.deadline import until
 
 IDLE = "import time\ntime.sleep(600)"
@@ -174,7 +164,7 @@ def test_without_jars_auto_means_embedded_and_real_says_what_to_do(
     assert isinstance(chosen, EmbeddedKafka)
     assert chosen.topics == {"thaw.reports.v1": 8}
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(PartMissing, match="expected java on the PATH"):
+    with pytest.raises(ServiceMissing, match="expected java on the PATH"):
         find_kafka("real")
 
 
@@ -183,7 +173,7 @@ def test_with_java_and_jars_auto_means_apache_kafka(tmp_path: Path, monkeypatch:
     java.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("THAW_KAFKA_LIBS", str(tmp_path))
-    with pytest.raises(PartMissing, match=r"expected Apache Kafka's jars in .*; run `make setup`"):
+    with pytest.raises(ServiceMissing, match=r"expected Apache Kafka's jars in .*; run `make setup`"):
         find_kafka("real")
     (tmp_path / "kafka_2.13-4.3.1.jar").touch()
     chosen = find_kafka("auto")

@@ -11,14 +11,13 @@ import pytest
 import redis
 
 from streams.local.process import free_ports
-from streams.local.services import Redis
+from streams.local.redis import Redis
 from streams.store.contract import KEEP_MS, Key, Shape, ShardBatch, StoreCorruptError, StoreUnavailableError
 from streams.store.redis import RedisStore
 from streams.worker.applier import Applier, RestartRequired
 from streams.worker.fold import Cached, fold
 from streams.worker.table import Table
 from tests.support.clock import ManualClock
-from tests.support.parts import running
 from tests.support.paths import ROOT
 from tests.support.reports import (
     BITS_IN_GROUPS,
@@ -36,6 +35,7 @@ from tests.support.reports import (
     random_reports,
     token_in,
 )
+from tests.support.services import running
 
 pytestmark = pytest.mark.real
 

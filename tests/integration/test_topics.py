@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from streams.kafka.topics import TopicError, Topics, wanted
+from streams.local.kafka import EmbeddedKafka
 from streams.local.process import free_ports
-from streams.local.services import EmbeddedKafka
 from streams.settings import Settings
 from tests.integration.workers import run_thaw
 from tests.support.surveys import survey, survey_text

@@ -12,12 +12,12 @@ import pytest
 
 from producers.wire.frames import HEADER_BYTES, shards_of
 from streams.local.process import free_ports
-from streams.local.services import Redis
+from streams.local.redis import Redis
 from streams.windows.record import decode_estimate
 from streams.worker.dead_letters import OFFSET_HEADER, REASON_HEADER
 from tests.integration.workers import MINUTE_MS, Reports, System, headers, run_thaw
 from tests.support.deadline import until
-from tests.support.parts import running
+from tests.support.services import running
 
 pytestmark = pytest.mark.real
 

@@ -1,4 +1,4 @@
-"""A worker on real parts for tests: its topics, its process, and reports to feed it."""
+"""A worker on real services for tests: its topics, its process, and reports to feed it."""
 
 import os
 import subprocess
@@ -74,7 +74,7 @@ class Reports:
 
 
 class System:
-    """Topics, store and survey of one test on shared real parts."""
+    """Topics, store and survey of one test on shared real services."""
 
     def __init__(self, kafka: str, redis_url: str, prefix: str, folder: Path, *, text: str | None = None) -> None:
         text = survey_text() if text is None else text

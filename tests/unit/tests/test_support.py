@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from streams.local.services import PartMissing, Redis
+from streams.local.process import ServiceMissing
+from streams.local.redis import Redis
 from tests.support.deadline import until
-from tests.support.parts import fresh_name, missing, running
+from tests.support.services import fresh_name, missing, running
 
 
 def test_until_returns_what_it_waited_for() -> None:
@@ -25,7 +26,7 @@ def test_until_looks_once_more_after_the_deadline() -> None:
 
 def test_a_missing_part_is_a_failure_in_ci_and_a_skip_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CI", "true")
-    with pytest.raises(pytest.fail.Exception, match="in CI every part must be there: no broker"):
+    with pytest.raises(pytest.fail.Exception, match="in CI every service must be there: no broker"):
         missing("no broker")
     monkeypatch.delenv("CI")
     with pytest.raises(pytest.skip.Exception, match="no broker"):
@@ -34,7 +35,7 @@ def test_a_missing_part_is_a_failure_in_ci_and_a_skip_elsewhere(monkeypatch: pyt
 
 def test_a_part_that_is_not_installed_is_skipped_with_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def not_installed() -> Redis:
-        raise PartMissing("install it")
+        raise ServiceMissing("install it")
 
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match="install it"), running(not_installed):
@@ -43,8 +44,8 @@ def test_a_part_that_is_not_installed_is_skipped_with_its_own_reason(monkeypatch
 
 @pytest.mark.real
 def test_the_body_of_running_sees_its_own_errors(tmp_path: Path) -> None:
-    with pytest.raises(PartMissing, match="from the body"), running(lambda: Redis(folder=tmp_path)):
-        raise PartMissing("from the body")
+    with pytest.raises(ServiceMissing, match="from the body"), running(lambda: Redis(folder=tmp_path)):
+        raise ServiceMissing("from the body")
 
 
 def test_fresh_names_are_fresh() -> None:

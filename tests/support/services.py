@@ -1,0 +1,46 @@
+"""Real services for tests: started once, and loudly absent."""
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import NoReturn, TypeVar
+
+import pytest
+
+from streams.local.process import ServiceMissing
+from streams.local.service import Service
+
+AnyService = TypeVar("AnyService", bound=Service)
+
+REAL_FIXTURES = frozenset({"kafka", "redis_server", "redis_url"})
+"""Fixtures that start a real service; a test that asks for one runs in the lane of real services."""
+
+
+def in_ci() -> bool:
+    """Tell whether a missing service is a failure."""
+    return os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+
+
+def missing(reason: str) -> NoReturn:
+    """Skip the test with the reason, or fail it in CI."""
+    if in_ci():
+        pytest.fail(f"in CI every service must be there: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+@contextmanager
+def running(make: Callable[[], AnyService]) -> Iterator[AnyService]:
+    """Run the service that `make` returns; where it is not installed, skip with the reason (in CI: fail)."""
+    with ExitStack() as stack:
+        try:
+            service = make()
+            stack.enter_context(service)
+        except ServiceMissing as error:
+            missing(str(error))
+        yield service
+
+
+def fresh_name() -> str:
+    """Return a short name that no other test uses, fit for topics, groups and keys."""
+    return "t" + secrets.token_hex(5)
