@@ -33,7 +33,9 @@ from producers.device.budget import UNBOUNDED, BudgetError, Odometer, as_epsilon
 from producers.device.ledger import Ledger, StoredChain
 from producers.device.outbox import LIMIT, Letter, Outbox
 from producers.survey.survey import Survey
-from producers.wire.frames import TOKEN_BYTES, Reports, encode, shards_of
+from producers.wire.frames import Reports, encode
+from producers.wire.layout import TOKEN_BYTES
+from producers.wire.shards import partition_of, shards_of
 from producers.wire.transport import Message, Transport, TransportError, answer_bytes
 
 log = logging.getLogger(__name__)
@@ -313,7 +315,9 @@ class Device:
             secrets.SystemRandom().shuffle(ready)
             partitions = self._transport.partitions
             try:
-                self._transport.send([Message(letter.shard % partitions, letter.frame) for _, letter in ready])
+                self._transport.send(
+                    [Message(partition_of(letter.shard, partitions), letter.frame) for _, letter in ready]
+                )
             except TransportError as error:
                 self._backoff_ms = min(max(2 * self._backoff_ms, BACKOFF_FIRST_MS), BACKOFF_LAST_MS)
                 if self._retry_ms is None:

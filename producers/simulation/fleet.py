@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from estimators.exact.randomness import SeededBits
 from producers.simulation.scenarios import Scenario, pick
 from producers.survey.survey import Survey
+from producers.wire.layout import TOKEN_BYTES
 
 BLOCK = 65_536
 """Devices drawn at once. Smaller costs Python overhead per block; larger costs memory per window and process."""
@@ -85,7 +86,7 @@ class BlockWindow:
         self.copies = survey.mechanism.copies
         self.rows = self.size * self.copies
         words = SeededBits(plan.seed, *labels, "tokens").words(2 * size * self.copies)
-        tokens = words.view(np.uint8).reshape(size * self.copies, 16)
+        tokens = words.view(np.uint8).reshape(size * self.copies, TOKEN_BYTES)
         self.tokens = np.ascontiguousarray(tokens[np.repeat(present, self.copies) * self.copies + self._copy_numbers()])
         inputs = survey.mechanism.encode(self.values, SeededBits(plan.seed, *labels, "encode"))
         repeated = np.repeat(inputs, self.copies, axis=0)

@@ -7,7 +7,7 @@ from typing import Any
 from kafka import KafkaProducer
 
 from producers.simulation.run import Pending
-from producers.wire.frames import MAX_MESSAGE_BYTES, SCHEMA_HEADER
+from producers.wire.layout import MAX_MESSAGE_BYTES, SCHEMA_HEADER
 
 # A fleet sends whole frames, so waiting a little fills requests; a real device sends one report and must not wait.
 LINGER_MS = 20

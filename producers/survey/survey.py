@@ -22,7 +22,7 @@ from producers.survey.file import MAX_SHARDS, CanaryTable, SurveyFile
 from producers.survey.messages import SurveyError, did_you_mean, explain_shape
 from producers.survey.schedule import Schedule, ScheduleError, schedule_of
 from producers.survey.windows import Windows
-from producers.wire.frames import Layout
+from producers.wire.layout import Layout
 
 __all__ = ["Canary", "Survey", "SurveyError", "canonical_json", "load_folder", "load_survey", "parse_survey"]
 

@@ -11,7 +11,7 @@ from typing import Any
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from producers.wire.frames import MAX_MESSAGE_BYTES, SCHEMA_HEADER
+from producers.wire.layout import MAX_MESSAGE_BYTES, SCHEMA_HEADER
 from producers.wire.transport import Message, TransportError
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from producers.survey.survey import Survey
-from producers.wire.frames import PACK_BYTES, Reports, encode, pack_messages, shards_of
+from producers.wire.frames import Reports, encode, pack_messages
+from producers.wire.layout import PACK_BYTES, Layout
+from producers.wire.shards import partition_of, shards_of
 
 
 class TransportError(RuntimeError):
@@ -32,11 +33,30 @@ class Transport(Protocol):
 
     @property
     def partitions(self) -> int:
-        """Number of partitions of the topic; a shard belongs to partition shard mod partitions."""
+        """Number of partitions of the topic; `partition_of` says which shards belong to each."""
         ...
 
     def send(self, messages: Sequence[Message]) -> None:
         """Return when the broker has all messages; TransportError if it did not say so."""
+        ...
+
+
+class FramedSurvey(Protocol):
+    """What framing needs to know about a survey."""
+
+    @property
+    def digest(self) -> bytes:
+        """The bytes that frames carry to name it."""
+        ...
+
+    @property
+    def shards(self) -> int:
+        """Number of shards."""
+        ...
+
+    @property
+    def layout(self) -> Layout:
+        """Width of an answer and whether groups are present."""
         ...
 
 
@@ -56,7 +76,7 @@ class MemoryTransport:
 
 
 def frames_of(
-    survey: Survey,
+    survey: FramedSurvey,
     window_ms: int,
     sent_ms: int,
     tokens: NDArray[np.uint8],
@@ -89,7 +109,7 @@ def frames_of(
             part = slice(first, min(first + most, end))
             reports = Reports(tokens[part], columns[part], rungs[part], None if picked is None else picked[part])
             frame = encode(survey.digest, window_ms, sent_ms, shard, reports, layout)
-            frames.setdefault(shard % partitions, []).append(frame)
+            frames.setdefault(partition_of(shard, partitions), []).append(frame)
         start = end
     return {partition: pack_messages(packed, limit_bytes) for partition, packed in sorted(frames.items())}
 

@@ -25,6 +25,7 @@ from redis import Redis as RedisClient
 
 from producers.clock import system_clock
 from producers.simulation.truth import RedisTruthBoard
+from producers.wire.shards import shards_of_partition
 from streams.kafka.reader import end_offsets
 from streams.kafka.topics import Topics, wanted
 from streams.local.demo_report import read_journals, report_counts, survey_entry
@@ -128,7 +129,7 @@ class Demo:
         ends = end_offsets(self.settings, topic, partitions)
         shards = max(demo.survey.shards for demo in self.surveys)
         for partition, end in ends.items():
-            stored = self.store.offsets(topic, partition, range(partition, shards, partitions))
+            stored = self.store.offsets(topic, partition, shards_of_partition(partition, shards, partitions))
             if min(stored.values()) < end:
                 return False
         return not self.store.dirty()

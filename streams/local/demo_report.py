@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from producers.survey.survey import Survey
-from producers.wire.frames import shards_of
+from producers.wire.layout import TOKEN_BYTES, TOKEN_NAME_BYTES
+from producers.wire.shards import shards_of
 from streams.store.contract import Key, Shape, Store
 from streams.windows.record import EstimateRecord, decode_estimate
 from streams.worker.table import unpack
@@ -78,7 +79,7 @@ def audit_window(store: Store, survey: Survey, journal: WindowJournal) -> Audit:
     rungs = [log.rungs for _, log in logs]
     tokens, acked = np.concatenate(journal.tokens), np.concatenate(journal.acked)
     tokens, acked = tokens[acked >= 0], acked[acked >= 0]
-    acknowledged = _places(tokens[:, :13], shards_of(tokens, survey.shards))
+    acknowledged = _places(tokens[:, :TOKEN_NAME_BYTES], shards_of(tokens, survey.shards))
     places, index = np.unique(np.concatenate([acknowledged, *stored]), return_inverse=True)
     wanted, found = np.full(len(places), -1), np.full(len(places), -1)
     np.maximum.at(wanted, index[: len(acked)], acked)
@@ -88,14 +89,14 @@ def audit_window(store: Store, survey: Survey, journal: WindowJournal) -> Audit:
 
 
 def _places(tokens: NDArray[np.uint8], shards: NDArray[np.int64]) -> NDArray[np.bytes_]:
-    """Return what names a token in the store: its first 13 bytes and its shard, which stands for the other three.
+    """Return what names a token in the store: its first bytes and its shard, which stands for the rest.
 
     A closing 1 keeps numpy from dropping zeros at the end of a byte string.
     """
-    rows = np.ones((len(tokens), 16), dtype=np.uint8)
-    rows[:, :13] = tokens
-    rows[:, 13], rows[:, 14] = shards & 0xFF, shards >> 8
-    return rows.view("S16").ravel()
+    rows = np.ones((len(tokens), TOKEN_BYTES), dtype=np.uint8)
+    rows[:, :TOKEN_NAME_BYTES] = tokens
+    rows[:, TOKEN_NAME_BYTES], rows[:, TOKEN_NAME_BYTES + 1] = shards & 0xFF, shards >> 8
+    return rows.view(f"S{TOKEN_BYTES}").ravel()
 
 
 def window_entry(record: EstimateRecord, truth: Sequence[float | None]) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from typing import Any, cast
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from producers.wire import frames as wire
+from producers.wire.layout import MAGIC, SCHEMA_HEADER, VERSION_AT
+from producers.wire.shards import partition_of
 from producers.wire.transport import Message as Outgoing
 from streams.connections import librdkafka_options
 from streams.kafka.messages import FetchBatch, Record
@@ -92,12 +94,10 @@ def look(frame: bytes) -> list[FrameView]:
     views = []
     for item in wire.headers(frame):
         if isinstance(item, wire.FrameError):
-            version = frame[3] if len(frame) > 3 and frame[:3] == wire.MAGIC else None
+            version = frame[VERSION_AT] if len(frame) > VERSION_AT and frame.startswith(MAGIC) else None
             views.append(FrameView(str(item), version))
         else:
-            views.append(
-                FrameView("", frame[item.start + 3], item.digest.hex(), item.window_ms, item.shard, item.count)
-            )
+            views.append(FrameView("", item.version, item.digest.hex(), item.window_ms, item.shard, item.count))
     return views
 
 
@@ -114,7 +114,7 @@ def judge(letter: Letter, surveys: Surveys, partitions: int, now_ms: int) -> tup
             dead.append(item.reason)
             continue
         frame = letter.frame[item.start : item.start + item.length]
-        partition = item.shard % partitions
+        partition = partition_of(item.shard, partitions)
         record = Record(letter.number, now_ms, frame)
         batch = FetchBatch("", partition, letter.number, letter.number + 1, [record])
         checked = check([batch], surveys, partitions, now_ms)
@@ -175,7 +175,7 @@ class ReportsProducer:
                         self._topic,
                         value=message.value,
                         partition=message.partition,
-                        headers=[wire.SCHEMA_HEADER],
+                        headers=[SCHEMA_HEADER],
                         on_delivery=self._delivered,
                     )
                     break

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from estimators.tally import Tally
 from producers.clock import Clock, system_clock
 from producers.survey.survey import Survey
+from producers.wire.shards import partition_of, shards_of_partition
 from streams.kafka.reader import Bus
 from streams.store.contract import Key, Shape, Store, StoreCorruptError
 from streams.worker.fold import check
@@ -88,7 +89,7 @@ class Recount:
 
     def complete(self, key: Key) -> bool:
         """Tell whether Kafka still holds everything that can have been sent for a log."""
-        held = self._bus.held()[key.shard % self._partitions]
+        held = self._bus.held()[partition_of(key.shard, self._partitions)]
         # Nothing comes before its window starts, but for the clocks of devices that run ahead.
         first_possible_ms = key.window_ms - self._survey.skew_ms
         return held.first_offset == 0 or (held.first_ms is not None and held.first_ms < first_possible_ms)
@@ -131,7 +132,7 @@ class Rebuilder:
         """Return how many records lie between what the store has for sure and what was read here, over partitions."""
         behind = 0
         for partition, end in self.recount.ends.items():
-            shards = range(partition, self._survey.shards, self._partitions)
+            shards = shards_of_partition(partition, self._survey.shards, self._partitions)
             stored = self._store.offsets(topic, partition, shards)
             behind += max([0, *(end - offset for offset in stored.values())])
         return behind

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from estimators.tally import Tally
 from producers.survey.survey import Survey
+from producers.wire.layout import WORD_BYTES
+from streams.store.entry import entry_bytes
 
 if TYPE_CHECKING:
     from streams.worker.table import AnyTable
@@ -88,9 +90,13 @@ class Shape:
 
     @property
     def entry_bytes(self) -> int:
-        """Bytes of a packed entry: 13 of the token, rung + 1, answer, group if any, zeros up to a multiple of 8."""
-        raw = 13 + 1 + self.width + (2 if self.groups > 1 else 0)
-        return raw + -raw % 8
+        """Length of an entry, a packed report, in bytes."""
+        return entry_bytes(self.width, self.groups)
+
+    @property
+    def entry_words(self) -> int:
+        """Length of an entry in words of 8 bytes."""
+        return self.entry_bytes // WORD_BYTES
 
     @property
     def numbers(self) -> int:

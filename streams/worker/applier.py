@@ -18,6 +18,7 @@ from typing import Final, Protocol, TypeVar
 
 from producers.clock import Clock, system_clock
 from producers.survey.survey import Survey
+from producers.wire.shards import partition_of, shards_of_partition
 from streams.kafka.messages import FetchBatch
 from streams.store.contract import KEEP_MS, Key, Outcome, ShardBatch, Store, StoreUnavailableError
 from streams.worker.fold import Cached, Checked, DeadLetter, check, fold, unchanged
@@ -146,7 +147,7 @@ class Applier:
         self._assigned -= {(topic, partition) for partition in gone}
         for place in [place for place in self._last if place[0] == topic and place[1] in gone]:
             del self._last[place]
-        self._forget([key for key in self._cache if key.shard % self._partitions in gone])
+        self._forget([key for key in self._cache if partition_of(key.shard, self._partitions) in gone])
 
     def process(self, batches: Sequence[FetchBatch]) -> Applied:
         """Apply messages of one topic; when it returns, they may be acknowledged.
@@ -205,7 +206,7 @@ class Applier:
             self._leave_if_back(batch, outcome)
 
     def _shards_of(self, partition: int) -> range:
-        return range(partition, self._shards, self._partitions)
+        return shards_of_partition(partition, self._shards, self._partitions)
 
     def _apply(self, topic: str, batches: Sequence[FetchBatch], checked: Checked, counted: Counter[str]) -> None:
         """Fold and apply until the store has taken everything."""
@@ -292,7 +293,7 @@ class Applier:
         next_offsets: Mapping[int, int],
         checked: Checked,
     ) -> ShardBatch:
-        partition = shard % self._partitions
+        partition = partition_of(shard, self._partitions)
         owned = (topic, partition) in self._assigned
         changes = []
         for key in keys:

@@ -16,12 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from producers.survey.survey import Survey
-from producers.wire.frames import HEADER_BYTES
+from producers.wire.layout import DIGEST_BYTES, HEADER_BYTES, SMALLEST_REPORT_BYTES
+from producers.wire.shards import partition_of
 from streams.kafka.messages import FetchBatch
 from streams.store.contract import GRACE_MS, UNKNOWN_SURVEY, Change, Key, Loaded, Shape
+from streams.store.entry import ANSWER_AT
 from streams.worker import kernels
 from streams.worker.kernels import Ints, Words
 from streams.worker.table import AnyTable, Table, patches, tally_bytes
+from streams.worker.versions import translate
 
 REASONS: Final = (
     *kernels.FAULTS,
@@ -40,7 +43,6 @@ REASONS: Final = (
 _CODE: Final = {reason: code for code, reason in enumerate(REASONS)}
 _EXPIRED: Final = len(REASONS)
 _PACK_CODES: Final = np.array([_CODE[reason] for reason in kernels.PACK_FAULTS])
-_SMALLEST_REPORT_BYTES: Final = 18
 _REWRITE_ENTRIES: Final = 256
 
 
@@ -121,7 +123,7 @@ def check(batches: Sequence[FetchBatch], surveys: Surveys, partitions: int, now_
     Args:
         batches: messages of any partitions of one topic.
         surveys: where digests are looked up; asked once per digest.
-        partitions: number of partitions of the topic; shard s belongs to partition s mod `partitions`.
+        partitions: number of partitions of the topic; `partition_of` says which shards belong to each.
         now_ms: the time now. A report is judged by its record's timestamp; only if its window's keys are gone by now
             does it count as expired in spite of having come in time.
     """
@@ -135,12 +137,16 @@ def check(batches: Sequence[FetchBatch], surveys: Surveys, partitions: int, now_
     digests = np.zeros(room, dtype=np.uint64)
     rows = kernels.scan_frames(joined.words, joined.starts, joined.lengths, frames, digests)
     frames, digests = frames[:rows], digests[:rows]
+    origins = frames[:, [kernels.START, kernels.LENGTH]].copy()
+    words = translate(
+        joined.values, joined.starts, joined.words, frames, digests, lambda digest: surveys.get(digest, now_ms)
+    )
     codes = frames[:, kernels.FAULT].copy()
     ids = np.full(rows, UNKNOWN_SURVEY, dtype=object)
 
     for digest in np.unique(digests[codes == kernels.GOOD]):
         chosen = np.flatnonzero((digests == digest) & (codes == kernels.GOOD))
-        survey = surveys.get(int(digest).to_bytes(8, "little"), now_ms)
+        survey = surveys.get(int(digest).to_bytes(DIGEST_BYTES, "little"), now_ms)
         if survey is None:
             codes[chosen] = _CODE["survey"]
             continue
@@ -152,9 +158,10 @@ def check(batches: Sequence[FetchBatch], surveys: Surveys, partitions: int, now_
         )
         chosen = chosen[codes[chosen] == kernels.GOOD]
         if len(chosen):
-            _take(checked, survey, joined.words, frames, chosen, codes)
+            _take(checked, survey, words, frames, chosen, codes)
 
     for row in np.flatnonzero(codes):
+        frames[row, [kernels.START, kernels.LENGTH]] = origins[row]
         _refuse(checked, batches, joined, frames[row], int(codes[row]), ids[row])
     return checked
 
@@ -173,7 +180,7 @@ def _judge(survey: Survey, frames: Ints, timestamps: Ints, partition: Ints, part
             [
                 frames[:, kernels.LENGTH] != expected_bytes,
                 shard >= survey.shards,
-                shard % partitions != partition,
+                partition_of(shard, partitions) != partition,
                 window % survey.windows.step_ms != 0,
                 window > timestamps + survey.skew_ms,
                 (window <= timestamps - in_time_ms) | (window <= now_ms - in_time_ms - GRACE_MS),
@@ -191,7 +198,7 @@ def _take(checked: Checked, survey: Survey, words: Words, frames: Ints, chosen: 
     chosen = chosen[order]
     shape = checked.shapes[survey.id]
     counts = frames[chosen, kernels.COUNT]
-    packed: Words = np.empty((int(counts.sum()), shape.entry_bytes // 8), dtype=np.uint64)
+    packed: Words = np.empty((int(counts.sum()), shape.entry_words), dtype=np.uint64)
     faults = np.zeros(len(chosen), dtype=np.int64)
     kernels.pack_frames(
         words,
@@ -243,7 +250,7 @@ def _group(checked: Checked, survey_id: str, frames: Ints, counts: Ints, packed:
 def _answers(packed: Words, shape: Shape) -> NDArray[Any]:
     """Return the answers as `Mechanism.valid` takes them: (n,) symbols or (n, width) bytes."""
     rows = packed.view(np.uint8).reshape(len(packed), shape.entry_bytes)
-    raw = np.ascontiguousarray(rows[:, 14 : 14 + shape.width])
+    raw = np.ascontiguousarray(rows[:, ANSWER_AT : ANSWER_AT + shape.width])
     return raw if shape.kind == "bits" else raw.view(f"<u{shape.width}").ravel()
 
 
@@ -257,7 +264,7 @@ def _refuse(
 ) -> None:
     length, window_ms = int(frame[kernels.LENGTH]), int(frame[kernels.WINDOW_MS])
     # The header's count is only a claim where the length was not checked against a survey.
-    claimed = min(int(frame[kernels.COUNT]), (length - HEADER_BYTES) // _SMALLEST_REPORT_BYTES)
+    claimed = min(int(frame[kernels.COUNT]), (length - HEADER_BYTES) // SMALLEST_REPORT_BYTES)
     reports = max(1, claimed)
     if code == _EXPIRED:
         checked.count(survey_id, window_ms, "expired", reports)
@@ -347,7 +354,7 @@ def warm_up() -> None:
     words = np.frombuffer(bytes(8), dtype=np.uint64)
     kernels.scan_frames(words, none, none, np.zeros((1, kernels.FRAME_FIELDS), dtype=np.int64), np.zeros(1, np.uint64))
     shape = Shape(kind="index", size=2, width=1, rungs=1, groups=1)
-    packed: Words = np.zeros((0, shape.entry_bytes // 8), dtype=np.uint64)
+    packed: Words = np.zeros((0, shape.entry_words), dtype=np.uint64)
     kernels.pack_frames(words, none, none, none, 1, 1, 1, 1, packed, none)
     table = Table(shape)
     table.fold(packed)

@@ -4,8 +4,8 @@ All of them work on 8-byte words, little-endian, and release the interpreter loc
 goes on fetching. They trust nothing: whatever could lead outside an array is checked first. Python twins that pass the
 same tests: `producers.wire.frames.headers` for `scan_frames`, `streams.worker.table.PlainTable` for `fold_entries`.
 
-A packed record of `entry_bytes` bytes: 13 bytes of the token, rung + 1, answer, group (2 bytes, if the survey has more
-than one), zeros. Rung + 1 is never 0, so a record is never all zeros and an empty slot of a table is.
+The layout of frames stands in `producers.wire.layout`, that of packed reports in `streams.store.entry`; compiled code
+takes their numbers as constants.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ from typing import Any, Final, TypeVar, cast
 import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from producers.wire import layout
+from producers.wire.layout import GROUP_BYTES, HEADER_BYTES, MAX_REPORTS, RUNG_BYTES, TOKEN_BYTES, TOKEN_NAME_BYTES
+from streams.store.entry import ANSWER_AT, RUNG_AT
 
 Words = NDArray[np.uint64]
 Ints = NDArray[np.int64]
@@ -35,21 +39,41 @@ FAULTS: Final = ("", "empty", "length", "magic", "version", "count")
 """Reasons behind the numbers in FAULT. After `length` and `magic` the rest of the message cannot be delimited."""
 GOOD, EMPTY, BAD_LENGTH, BAD_MAGIC, BAD_VERSION, BAD_COUNT = range(6)
 
-_MAGIC: Final = int.from_bytes(b"THW", "little")
-_VERSION: Final = 1
-_HEADER_BYTES: Final = 40
-_MAX_REPORTS: Final = 65_536
+
+def _shift_of(at: int) -> np.uint64:
+    """Return by how many bits a word is shifted so that the byte at offset `at` comes first."""
+    return np.uint64(8 * (at % layout.WORD_BYTES))
+
+
+def _mask_of(size: int) -> np.uint64:
+    """Return the mask of the first `size` bytes of a word."""
+    return np.uint64((1 << 8 * size) - 1)
+
+
+# Fields of a frame: the word each stands in, counted from the frame's first, and its place inside it.
+_MAGIC: Final = np.uint64(int.from_bytes(layout.MAGIC, "little"))
+_MAGIC_MASK: Final = _mask_of(len(layout.MAGIC))
+_VERSION: Final = layout.VERSION
+_VERSION_SHIFT: Final = _shift_of(layout.VERSION_AT)
+_LENGTH_SHIFT: Final = _shift_of(layout.LENGTH_AT)
+_DIGEST_WORD: Final = layout.DIGEST_AT // layout.WORD_BYTES
+_WINDOW_WORD: Final = layout.WINDOW_AT // layout.WORD_BYTES
+_SENT_WORD: Final = layout.SENT_AT // layout.WORD_BYTES
+_LAST_WORD: Final = layout.SHARD_AT // layout.WORD_BYTES
+_COUNT_SHIFT: Final = _shift_of(layout.COUNT_AT)
+_TOKEN_WORDS: Final = TOKEN_BYTES // layout.WORD_BYTES
+
+# Fields of a token and of an entry: the second word of both begins with the rest of the token's name.
+_NAME_MASK: Final = _mask_of(TOKEN_NAME_BYTES % layout.WORD_BYTES)
+_TAIL_SHIFT: Final = _shift_of(TOKEN_NAME_BYTES)
+_RUNG_SHIFT: Final = _shift_of(RUNG_AT)
+_ANSWER_SHIFT: Final = _shift_of(ANSWER_AT)
+
 _U8: Final = np.uint64(8)
-_U16: Final = np.uint64(16)
-_U24: Final = np.uint64(24)
 _U32: Final = np.uint64(32)
-_U40: Final = np.uint64(40)
-_U48: Final = np.uint64(48)
 _BYTE: Final = np.uint64(0xFF)
 _TWO_BYTES: Final = np.uint64(0xFFFF)
-_THREE_BYTES: Final = np.uint64(0xFFFFFF)
 _FOUR_BYTES: Final = np.uint64(0xFFFFFFFF)
-_FIVE_BYTES: Final = np.uint64(0xFFFFFFFFFF)
 _ZERO: Final = np.uint64(0)
 _ONE: Final = np.uint64(1)
 
@@ -59,7 +83,7 @@ def scan_frames(words: Words, starts: Ints, lengths: Ints, frames: Ints, digests
     """Walk the frames of all messages; return how many rows were written to `frames` and `digests`.
 
     Message i is `lengths[i]` bytes from byte `starts[i]` (a multiple of 8) of `words`. The arrays must have room for
-    one row per 40 bytes and one per message.
+    one row per HEADER_BYTES bytes and one per message.
     """
     row = 0
     for message in range(len(starts)):
@@ -76,29 +100,29 @@ def scan_frames(words: Words, starts: Ints, lengths: Ints, frames: Ints, digests
             left = end - position
             fault = 0
             length = left
-            if left < _HEADER_BYTES:
+            if left < HEADER_BYTES:
                 fault = 2
             else:
                 word = position >> 3
                 first = words[word]
-                claimed = np.int64(first >> _U32)
-                if first & _THREE_BYTES != np.uint64(_MAGIC):
+                claimed = np.int64(first >> _LENGTH_SHIFT)
+                if first & _MAGIC_MASK != _MAGIC:
                     fault = 3
-                elif claimed < _HEADER_BYTES or claimed > left or claimed & 7:
+                elif claimed < HEADER_BYTES or claimed > left or claimed & 7:
                     fault = 2
                 else:
                     length = claimed
-                    last = words[word + 4]
-                    count = np.int64((last >> _U16) & _FOUR_BYTES)
-                    if np.int64((first >> _U24) & _BYTE) != _VERSION:
+                    last = words[word + _LAST_WORD]
+                    count = np.int64((last >> _COUNT_SHIFT) & _FOUR_BYTES)
+                    if np.int64((first >> _VERSION_SHIFT) & _BYTE) != _VERSION:
                         fault = 4
-                    elif count < 1 or count > _MAX_REPORTS:
+                    elif count < 1 or count > MAX_REPORTS:
                         fault = 5
-                    frames[row, 3] = np.int64(words[word + 2])
-                    frames[row, 4] = np.int64(words[word + 3])
+                    frames[row, 3] = np.int64(words[word + _WINDOW_WORD])
+                    frames[row, 4] = np.int64(words[word + _SENT_WORD])
                     frames[row, 5] = np.int64(last & _TWO_BYTES)
                     frames[row, 6] = count
-                    digests[row] = words[word + 1]
+                    digests[row] = words[word + _DIGEST_WORD]
             frames[row, 0] = message
             frames[row, 1] = position
             frames[row, 2] = length
@@ -131,28 +155,27 @@ def pack_frames(
 
     `starts` are byte positions of frames in `words` whose lengths were checked against the survey's layout.
     """
-    token_mask = _FIVE_BYTES
     row = 0
     size = out.shape[1]
     for frame in range(len(starts)):
         count = counts[frame]
-        tokens = (starts[frame] + _HEADER_BYTES) >> 3
-        answers = (tokens << 3) + 16 * count
+        tokens = (starts[frame] + HEADER_BYTES) >> 3
+        answers = (tokens << 3) + TOKEN_BYTES * count
         rung_at = answers + ((width * count + 7) >> 3 << 3)
-        group_at = rung_at + ((count + 7) >> 3 << 3)
+        group_at = rung_at + ((RUNG_BYTES * count + 7) >> 3 << 3)
         shard = shard_of_frame[frame]
         fault = 0
         for i in range(count):
-            second = words[tokens + 2 * i + 1]
-            if np.int64(second >> _U40) % shards != shard and fault == 0:
+            second = words[tokens + _TOKEN_WORDS * i + 1]
+            if np.int64(second >> _TAIL_SHIFT) % shards != shard and fault == 0:
                 fault = 2
             at = rung_at + i
             rung = (words[at >> 3] >> np.uint64((at & 7) << 3)) & _BYTE
             if np.int64(rung) >= rungs and fault == 0:
                 fault = 1
-            out[row, 0] = words[tokens + 2 * i]
-            second = (second & token_mask) | ((rung + _ONE) & _BYTE) << _U40
-            target = 14
+            out[row, 0] = words[tokens + _TOKEN_WORDS * i]
+            second = (second & _NAME_MASK) | ((rung + _ONE) & _BYTE) << _RUNG_SHIFT
+            target = ANSWER_AT
             at = answers + width * i
             if size == 2:
                 for _ in range(width):
@@ -170,7 +193,7 @@ def pack_frames(
                     target += 1
                     at += 1
             if groups > 1:
-                at = group_at + 2 * i
+                at = group_at + GROUP_BYTES * i
                 group = (words[at >> 3] >> np.uint64((at & 7) << 3)) & _TWO_BYTES
                 if np.int64(group) >= groups and fault == 0:
                     fault = 3
@@ -186,7 +209,7 @@ def slot_of(first: int, second: int, seed: Words, shift: int) -> int:
     """Return the home slot of a token. `seed` is random and secret, so nobody can aim at one slot."""
     mixed = (np.uint64(first) ^ seed[0]) * seed[1]
     mixed ^= mixed >> _U32
-    mixed = (mixed ^ (np.uint64(second) & _FIVE_BYTES)) * seed[2]
+    mixed = (mixed ^ (np.uint64(second) & _NAME_MASK)) * seed[2]
     mixed ^= mixed >> _U32
     mixed *= seed[3]
     return np.int64(mixed >> np.uint64(shift))  # type: ignore[return-value]  # compiled: numbers have machine types
@@ -203,17 +226,17 @@ def _add(
     numbers: Ints, words: Words, row: int, sign: int, bits: bool, size: int, width: int, rungs: int, groups: int
 ) -> bool:
     """Add one record to the flat tally, or take it back; False if it cannot be of this survey."""
-    rung = _byte(words, row, 13) - 1
+    rung = _byte(words, row, RUNG_AT) - 1
     group = 0
     if groups > 1:
-        group = _byte(words, row, 14 + width) | _byte(words, row, 15 + width) << 8
+        group = _byte(words, row, ANSWER_AT + width) | _byte(words, row, ANSWER_AT + width + 1) << 8
     if rung < 0 or rung >= rungs or group >= groups:
         return False
     line = rung * groups + group
     base = rungs * groups + line * size
     if bits:
         for k in range(width):
-            byte = _byte(words, row, 14 + k)
+            byte = _byte(words, row, ANSWER_AT + k)
             cell = 8 * k
             if byte >> max(0, min(8, size - cell)):
                 return False
@@ -224,7 +247,7 @@ def _add(
     else:
         cell = 0
         for k in range(width):
-            cell |= _byte(words, row, 14 + k) << (8 * k)
+            cell |= _byte(words, row, ANSWER_AT + k) << (8 * k)
         if cell >= size:
             return False
         numbers[base + cell] += sign
@@ -238,13 +261,13 @@ def _compare(a: Words, row_a: int, b: Words, row_b: int) -> int:
 
     Return 0 if they are the same, 1 and -1 if `a` has the higher or lower rung, 2 and -2 if only the answers differ.
     """
-    rung_a, rung_b = _byte(a, row_a, 13), _byte(b, row_b, 13)
+    rung_a, rung_b = _byte(a, row_a, RUNG_AT), _byte(b, row_b, RUNG_AT)
     if rung_a != rung_b:
         return 1 if rung_a > rung_b else -1
     for j in range(a.shape[1] - 1, 1, -1):
         if a[row_a, j] != b[row_b, j]:
             return 2 if a[row_a, j] > b[row_b, j] else -2
-    tail_a, tail_b = a[row_a, 1] >> _U48, b[row_b, 1] >> _U48
+    tail_a, tail_b = a[row_a, 1] >> _ANSWER_SHIFT, b[row_b, 1] >> _ANSWER_SHIFT
     if tail_a != tail_b:
         return 2 if tail_a > tail_b else -2
     return 0
@@ -301,14 +324,14 @@ def fold_entries(
             slot = homes[i - position]
             first, second = records[i, 0], records[i, 1]
             while slots[slot, 1] != _ZERO and (
-                slots[slot, 0] != first or (slots[slot, 1] ^ second) & _FIVE_BYTES != _ZERO
+                slots[slot, 0] != first or (slots[slot, 1] ^ second) & _NAME_MASK != _ZERO
             ):
                 slot = (slot + 1) & mask
             old = slots[slot, 1]
             new = old == _ZERO
             if short:
                 # The same as below for the commonest of records, in half the time.
-                rung, rung_old = (second >> _U40) & _BYTE, (old >> _U40) & _BYTE
+                rung, rung_old = (second >> _RUNG_SHIFT) & _BYTE, (old >> _RUNG_SHIFT) & _BYTE
                 if not new and rung <= rung_old:
                     if old == second:
                         state[2] += 1
@@ -319,7 +342,7 @@ def fold_entries(
                     state[4] += 1
                     if second < old:
                         continue
-                line, cell = np.int64(rung) - 1, np.int64((second >> _U48) & answer_mask)
+                line, cell = np.int64(rung) - 1, np.int64((second >> _ANSWER_SHIFT) & answer_mask)
                 if line < 0 or line >= rungs or cell >= size:
                     state[5] = 1
                     return i
@@ -328,7 +351,7 @@ def fold_entries(
                 if new:
                     live += 1
                 else:
-                    line, cell = np.int64(rung_old) - 1, np.int64((old >> _U48) & answer_mask)
+                    line, cell = np.int64(rung_old) - 1, np.int64((old >> _ANSWER_SHIFT) & answer_mask)
                     numbers[line] -= 1
                     numbers[rungs + line * size + cell] -= 1
                 slots[slot, 0] = accepted[row, 0] = first

@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.tally import Tally
+from producers.wire.layout import GROUP_BYTES, TOKEN_NAME_BYTES
 from streams.store.contract import Shape
+from streams.store.entry import ANSWER_AT, RUNG_AT
 from streams.worker import kernels
 from streams.worker.kernels import Ints, Words
 
@@ -81,7 +83,7 @@ class AnyTable(ABC):
         size = self.shape.entry_bytes
         if len(log) % size:
             raise ValueError(f"a log of this survey is a multiple of {size} bytes; got {len(log)}")
-        return self.fold(np.frombuffer(log, dtype=np.uint64).reshape(-1, size // 8))
+        return self.fold(np.frombuffer(log, dtype=np.uint64).reshape(-1, self.shape.entry_words))
 
     def tally(self) -> Tally:
         """Return the tally of the held records (a copy)."""
@@ -95,8 +97,8 @@ class AnyTable(ABC):
     def _broken(self, record: NDArray[Any]) -> ValueError:
         return ValueError(
             f"a packed record has a rung below {self.shape.rungs}, a group below {self.shape.groups} and an answer of "
-            f"kind {self.shape.kind} and size {self.shape.size}; got the bytes {record.tobytes()[13:].hex()} after "
-            "the token; another version or another survey wrote it"
+            f"kind {self.shape.kind} and size {self.shape.size}; got the bytes {record.tobytes()[RUNG_AT:].hex()} "
+            "after the token; another version or another survey wrote it"
         )
 
 
@@ -107,7 +109,7 @@ class Table(AnyTable):
         super().__init__(shape)
         self._seed = seed
         self._live = 0
-        self._slots: Words = np.zeros((_SMALLEST, shape.entry_bytes // 8), dtype=np.uint64)
+        self._slots: Words = np.zeros((_SMALLEST, shape.entry_words), dtype=np.uint64)
 
     def __len__(self) -> int:
         return self._live
@@ -189,7 +191,7 @@ class PlainTable(AnyTable):
         rows, stale, duplicate, conflict = [], 0, 0, 0
         for row, record in enumerate(records):
             raw = record.tobytes()
-            token, rest = raw[:13], raw[13:]
+            token, rest = raw[:TOKEN_NAME_BYTES], raw[RUNG_AT:]
             held = self._held.get(token)
             if held is not None:
                 rank, held_rank = _rank(rest), _rank(held)
@@ -208,9 +210,9 @@ class PlainTable(AnyTable):
         return Folded(records[rows], duplicate, stale, conflict)
 
     def _parts(self, rest: bytes) -> tuple[int, int, int]:
-        width = self.shape.width
-        group = int.from_bytes(rest[1 + width : 3 + width], "little") if self.shape.groups > 1 else 0
-        return rest[0] - 1, int.from_bytes(rest[1 : 1 + width], "little"), group
+        answer, end = ANSWER_AT - RUNG_AT, ANSWER_AT - RUNG_AT + self.shape.width
+        group = int.from_bytes(rest[end : end + GROUP_BYTES], "little") if self.shape.groups > 1 else 0
+        return rest[0] - 1, int.from_bytes(rest[answer:end], "little"), group
 
     def _valid(self, rest: bytes) -> bool:
         rung, answer, group = self._parts(rest)
@@ -249,9 +251,11 @@ def unpack(log: bytes, shape: Shape) -> Unpacked:
     """Read packed records back, for example to see which rung the store holds for a token."""
     rows = np.frombuffer(log, dtype=np.uint8).reshape(-1, shape.entry_bytes)
     groups = np.zeros(len(rows), dtype=np.int64)
+    end = ANSWER_AT + shape.width
     if shape.groups > 1:
-        groups += rows[:, 14 + shape.width] + (rows[:, 15 + shape.width].astype(np.int64) << 8)
-    return Unpacked(rows[:, :13], rows[:, 13].astype(np.int64) - 1, rows[:, 14 : 14 + shape.width], groups)
+        groups += rows[:, end] + (rows[:, end + 1].astype(np.int64) << 8)
+    names, answers = rows[:, :TOKEN_NAME_BYTES], rows[:, ANSWER_AT:end]
+    return Unpacked(names, rows[:, RUNG_AT].astype(np.int64) - 1, answers, groups)
 
 
 def patches(before: Ints, after: Ints) -> Sequence[tuple[int, bytes]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from producers.wire import frames as wire
+from producers.wire.shards import partition_of, shards_of
 from streams.kafka.messages import FetchBatch, Record
 from streams.store.contract import Store
 from streams.store.redis import RedisStore
@@ -44,7 +45,7 @@ def messages(users: int, per_message: int, rung: int, seed: int = 1) -> dict[int
     rng = np.random.default_rng(seed)
     tokens = rng.integers(0, 256, size=(users, 16), dtype=np.uint8)
     answers = np.random.default_rng([seed, rung]).integers(0, 100, size=(users, 1), dtype=np.uint8)
-    shards = wire.shards_of(tokens, SURVEY.shards)
+    shards = shards_of(tokens, SURVEY.shards)
     found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
     for shard in range(SURVEY.shards):
         mine = np.flatnonzero(shards == shard)
@@ -52,7 +53,7 @@ def messages(users: int, per_message: int, rung: int, seed: int = 1) -> dict[int
             some = mine[start : start + per_message]
             columns = wire.Reports(tokens[some], answers[some], np.full(len(some), rung, np.uint8), None)
             frame = wire.encode(SURVEY.digest, WINDOW, NOW_MS, shard, columns, SURVEY.layout)
-            found[shard % PARTITIONS].append(frame)
+            found[partition_of(shard, PARTITIONS)].append(frame)
     # Frames of one shard do not come one after the other from a fleet.
     for partition in found.values():
         rng.shuffle(partition)

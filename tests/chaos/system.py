@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 
 from producers.clock import system_clock
 from producers.survey.survey import Survey, load_survey
+from producers.wire.shards import shards_of_partition
 from streams.connections import open_store
 from streams.kafka.reader import end_offsets
 from streams.kafka.topics import Topics, wanted
@@ -202,7 +203,7 @@ class System:
         """Tell whether everything below these offsets is in the store."""
         shards = max(DEFAULT_SHARDS, *(survey.shards for survey in self.surveys))
         for partition, end in ends.items():
-            numbers = range(partition, shards, self.settings.partitions)
+            numbers = shards_of_partition(partition, shards, self.settings.partitions)
             if min(self.store.offsets(self.settings.reports_topic, partition, numbers).values()) < end:
                 return False
         return True

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from producers.wire.frames import HEADER_BYTES, shards_of
+from producers.wire.layout import HEADER_BYTES
+from producers.wire.shards import shards_of
 from streams.local.process import free_ports
 from streams.local.redis import Redis
 from streams.windows.record import decode_estimate

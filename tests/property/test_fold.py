@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from estimators.tally import Tally
 from producers.survey.survey import Survey
 from producers.wire import frames as wire
+from producers.wire.layout import HEADER_BYTES
 from streams.store.contract import Key, Shape
 from streams.worker import kernels
 from streams.worker.applier import Applier, RestartRequired
@@ -223,7 +224,7 @@ def scan(messages: Sequence[bytes]) -> list[tuple[object, ...]]:
         starts.append(len(joined))
         lengths.append(len(message))
         joined += message + bytes(-len(message) % 8)
-    room = sum(lengths) // wire.HEADER_BYTES + len(messages)
+    room = sum(lengths) // HEADER_BYTES + len(messages)
     frames, digests = np.zeros((room, kernels.FRAME_FIELDS), np.int64), np.zeros(room, np.uint64)
     rows = kernels.scan_frames(
         np.frombuffer(joined, np.uint64), np.array(starts, np.int64), np.array(lengths, np.int64), frames, digests

@@ -11,17 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from producers.survey.survey import Survey
-from producers.wire.frames import (
-    FrameError,
-    Header,
-    Layout,
-    Reports,
-    columns,
-    encode,
-    headers,
-    pack_messages,
-    shards_of,
-)
+from producers.wire.frames import FrameError, Header, Reports, columns, encode, headers, pack_messages
+from producers.wire.layout import Layout
+from producers.wire.shards import shards_of
 from producers.wire.transport import frames_of
 from tests.support.surveys import survey
 

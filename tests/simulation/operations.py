@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from producers.wire.shards import partition_of
 from streams.worker.fold import REASONS
 from tests.simulation.world import DEVICES, PARTITIONS, SURVEY, TOPIC, VALUES, WINDOW_MS, WORKERS, Crash, World
 from tests.support.reports import Report, frame_of, shard_of, token_in
@@ -55,7 +56,7 @@ class Late:
         window_ms = SURVEY.windows.latest(world.clock()) - self.windows * WINDOW_MS
         by_partition: dict[int, list[Report]] = {}
         for report in made_reports(self.reports):
-            by_partition.setdefault(shard_of(report.token, SURVEY) % PARTITIONS, []).append(report)
+            by_partition.setdefault(partition_of(shard_of(report.token, SURVEY), PARTITIONS), []).append(report)
         for partition, reports in by_partition.items():
             world.bus.append(partition, message_of(reports, window_ms), [(window_ms, report) for report in reports])
 

@@ -9,6 +9,7 @@ import pytest
 
 from producers.device.agent import Device
 from producers.device.ledger import StoredChain
+from producers.wire.shards import partition_of
 from producers.wire.transport import Message
 from streams.kafka.messages import FetchBatch
 from streams.store.contract import ShardBatch
@@ -74,7 +75,7 @@ class RemovesBeforeItSends(Device):
             self._outbox.remove(number for number, _ in ready)
         if ready:
             partitions = self._transport.partitions
-            self._transport.send([Message(letter.shard % partitions, letter.frame) for _, letter in ready])
+            self._transport.send([Message(partition_of(letter.shard, partitions), letter.frame) for _, letter in ready])
         return len(ready)
 
 

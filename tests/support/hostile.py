@@ -1,4 +1,7 @@
-"""Messages as an attacker or a broken device sends them, a corpus of them, and a plain judge of what each deserves."""
+"""Messages as an attacker or a broken device sends them, a corpus of them, and a plain judge of each.
+
+The judge keeps its own numbers and arithmetic: it is what the readers are compared with.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 
 from producers.survey.survey import Survey
 from producers.wire import frames as wire
+from producers.wire.layout import VERSION
 from tests.support.reports import NOW_MS, SURVEYS, WINDOW, WINDOW_MS, Report, frame_of, shard_of, token_in
 
 CORPUS = Path(__file__).resolve().parents[1] / "fuzz" / "corpus"
@@ -130,7 +134,7 @@ def _judge(frame: bytes, known: dict[bytes, Survey], partition: int, partitions:
 
 def _judge_reports(frame: bytes, survey: Survey, shard: int, count: int) -> str:
     """Return the first fault of the first report that has one; an impossible answer only if nothing else is wrong."""
-    header = wire.Header(frame[8:16], 0, 0, shard, count, 0, len(frame))
+    header = wire.Header(VERSION, frame[8:16], 0, 0, shard, count, 0, len(frame))
     columns = wire.columns(frame, header, survey.layout)
     for row in range(count):
         if shard_of(columns.tokens[row].tobytes(), survey) != shard:

@@ -14,6 +14,8 @@ from estimators.tally import Tally
 from producers.survey.survey import Survey
 from producers.survey.windows import Windows
 from producers.wire import frames as wire
+from producers.wire.layout import TOKEN_BYTES
+from producers.wire.shards import partition_of
 from streams.kafka.messages import FetchBatch, Record
 from streams.store.contract import Shape
 
@@ -171,7 +173,7 @@ def frame_of(
 ) -> bytes:
     """Return one frame; all reports must be of one shard unless a lie is wanted."""
     columns = wire.Reports(
-        tokens=np.frombuffer(b"".join(report.token for report in reports), np.uint8).reshape(-1, 16),
+        tokens=np.frombuffer(b"".join(report.token for report in reports), np.uint8).reshape(-1, TOKEN_BYTES),
         answers=np.frombuffer(b"".join(report.answer for report in reports), np.uint8).reshape(len(reports), -1),
         rungs=np.array([report.rung for report in reports], dtype=np.uint8),
         groups=np.array([report.group for report in reports], dtype=np.uint16) if survey.layout.grouped else None,
@@ -189,7 +191,7 @@ def messages_of(
     for report in reports:
         by_shard.setdefault(shard_of(report.token, survey), []).append(report)
     for shard, some in by_shard.items():
-        messages.setdefault(shard % partitions, []).append(frame_of(survey, some, window_ms=window_ms))
+        messages.setdefault(partition_of(shard, partitions), []).append(frame_of(survey, some, window_ms=window_ms))
     return {partition: b"".join(frames) for partition, frames in messages.items()}
 
 
@@ -228,4 +230,4 @@ def packed(survey: Survey, reports: Sequence[Report]) -> NDArray[np.uint64]:
         for report in reports
     ]
     joined = b"".join(row.ljust(shape.entry_bytes, b"\0") for row in rows)
-    return np.frombuffer(joined, dtype=np.uint64).reshape(len(reports), shape.entry_bytes // 8)
+    return np.frombuffer(joined, dtype=np.uint64).reshape(len(reports), shape.entry_words)

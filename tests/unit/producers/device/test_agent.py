@@ -18,6 +18,7 @@ from producers.device.agent import BACKOFF_FIRST_MS, BACKOFF_LAST_MS, Device, Va
 from producers.device.budget import BudgetError
 from producers.survey.survey import Survey
 from producers.wire import frames as wire
+from producers.wire.shards import shards_of
 from producers.wire.transport import MemoryTransport
 from tests.support.surveys import WEEK, WINDOW_MS, survey
 
@@ -34,7 +35,7 @@ def reports(transport: MemoryTransport, of: Survey) -> list[Report]:
             assert header.digest == of.digest
             assert header.shard % transport.partitions == message.partition
             columns = wire.columns(message.value, header, of.layout)
-            assert wire.shards_of(columns.tokens, of.shards).tolist() == [header.shard] * len(columns)
+            assert shards_of(columns.tokens, of.shards).tolist() == [header.shard] * len(columns)
             found += [
                 (token.tobytes(), int(rung), answer.tobytes())
                 for token, rung, answer in zip(columns.tokens, columns.rungs, columns.answers, strict=True)

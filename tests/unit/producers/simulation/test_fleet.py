@@ -16,6 +16,7 @@ from producers.simulation.scenarios import SCENARIOS, falling_shares, pick, scen
 from producers.survey.survey import Survey
 from producers.survey.windows import Windows
 from producers.wire import frames as wire
+from producers.wire.shards import shards_of
 
 WINDOW_MS = 10_000
 
@@ -83,7 +84,7 @@ def reports_in(shelf: Shelf) -> list[tuple[int, bytes, int, bytes]]:
             assert isinstance(header, wire.Header)
             assert header.shard % shelf.partitions == partition
             columns = wire.columns(message, header, layout)
-            assert (wire.shards_of(columns.tokens, 16) == header.shard).all()
+            assert (shards_of(columns.tokens, 16) == header.shard).all()
             rows += [
                 (header.window_ms, columns.tokens[i].tobytes(), int(columns.rungs[i]), columns.answers[i].tobytes())
                 for i in range(len(columns))

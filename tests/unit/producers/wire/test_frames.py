@@ -9,21 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from producers.wire.frames import (
-    HEADER_BYTES,
-    MAX_MESSAGE_BYTES,
-    MAX_REPORTS,
-    PACK_BYTES,
-    FrameError,
-    Header,
-    Layout,
-    Reports,
-    columns,
-    encode,
-    headers,
-    pack_messages,
-    shards_of,
-)
+from producers.wire.frames import FrameError, Header, Reports, columns, encode, headers, pack_messages
+from producers.wire.layout import HEADER_BYTES, MAX_MESSAGE_BYTES, MAX_REPORTS, PACK_BYTES, VERSION, Layout
+from producers.wire.shards import shards_of
 from tests.support.paths import ROOT
 
 # Packed by hand from the documented layout, not by the code under test. Never edit: devices in the field send these.
@@ -53,7 +41,7 @@ def test_golden_frames_are_written_and_read(case: dict[str, Any]) -> None:
     assert encode(digest, case["window_ms"], case["sent_ms"], case["shard"], reports, layout) == golden
     (header,) = headers(golden)
     assert header == Header(
-        digest, case["window_ms"], case["sent_ms"], case["shard"], len(case["rungs"]), 0, len(golden)
+        VERSION, digest, case["window_ms"], case["sent_ms"], case["shard"], len(case["rungs"]), 0, len(golden)
     )
     assert isinstance(header, Header)
     read = columns(golden, header, layout)

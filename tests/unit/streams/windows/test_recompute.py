@@ -10,7 +10,8 @@ from estimators.estimates import Estimates
 from estimators.exact.randomness import SeededBits
 from estimators.tally import Tally
 from producers.survey.survey import Survey
-from producers.wire.frames import Reports, encode, shards_of
+from producers.wire.frames import Reports, encode
+from producers.wire.shards import shards_of, shards_of_partition
 from streams.kafka.messages import FetchBatch, Outgoing, PublishError, Record
 from streams.metrics import worker_metrics
 from streams.store.contract import Shape, StoreUnavailableError
@@ -56,7 +57,7 @@ def fill(store: MemoryStore, known: Survey, clock: ManualClock, devices: int, wi
     batches = []
     for partition in range(PARTITIONS):
         frames = b""
-        for shard in range(partition, known.shards, PARTITIONS):
+        for shard in shards_of_partition(partition, known.shards, PARTITIONS):
             mine = shards == shard
             if mine.any():
                 reports = Reports(tokens[mine], answers[mine], rungs[mine], None)

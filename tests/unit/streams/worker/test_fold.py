@@ -11,6 +11,7 @@ import pytest
 
 from producers.survey.survey import Survey
 from producers.wire import frames as wire
+from producers.wire.layout import MAX_REPORTS
 from streams.kafka.messages import FetchBatch
 from streams.store.contract import DAY_MS, NO_STAMP, UNKNOWN_SURVEY, Key, Loaded, Shape
 from streams.worker.fold import REASONS, Cached, Checked, check, fold
@@ -263,14 +264,12 @@ def test_a_log_of_more_than_twice_its_live_size_is_rewritten() -> None:
 
 
 def test_frames_may_hold_as_many_reports_as_the_wire_allows() -> None:
-    tail = np.zeros((wire.MAX_REPORTS, 3), dtype=np.uint8)
-    heads = np.arange(wire.MAX_REPORTS, dtype="<u8")[:, None].view(np.uint8)
-    tokens = np.concatenate([heads, np.zeros((wire.MAX_REPORTS, 5), np.uint8), tail], axis=1)
-    columns = wire.Reports(
-        tokens, np.full((wire.MAX_REPORTS, 1), 3, np.uint8), np.zeros(wire.MAX_REPORTS, np.uint8), None
-    )
+    tail = np.zeros((MAX_REPORTS, 3), dtype=np.uint8)
+    heads = np.arange(MAX_REPORTS, dtype="<u8")[:, None].view(np.uint8)
+    tokens = np.concatenate([heads, np.zeros((MAX_REPORTS, 5), np.uint8), tail], axis=1)
+    columns = wire.Reports(tokens, np.full((MAX_REPORTS, 1), 3, np.uint8), np.zeros(MAX_REPORTS, np.uint8), None)
     frame = wire.encode(CATEGORICAL.digest, WINDOW, NOW_MS, 0, columns, CATEGORICAL.layout)
     rows = look(batch_of(frame)).reports[KEY]
     cached = empty(CATEGORICAL)
     fold(KEY, cached, rows, Shape.of(CATEGORICAL))
-    assert cached.table.tally().counts[0, 0].tolist() == [0, 0, 0, wire.MAX_REPORTS, 0]
+    assert cached.table.tally().counts[0, 0].tolist() == [0, 0, 0, MAX_REPORTS, 0]
