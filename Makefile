@@ -70,6 +70,7 @@ soak: setup ## watch the memory of a worker under load for SECONDS=600; fails if
 
 generated: setup ## write generated parts of the docs, the examples' alert rules and Grafana's dashboards anew
 	$(BIN)/python -m tests.support.docs
+	$(BIN)/python docs/figures/gradual_release.py
 	$(BIN)/thaw alerts render deploy/surveys/*.toml --output deploy/prometheus/rules/surveys.yaml
 	$(BIN)/thaw alerts render --pipeline --output deploy/prometheus/rules/pipeline.yaml
 	$(BIN)/python -m tests.support.grafana
