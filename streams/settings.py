@@ -64,7 +64,12 @@ class Settings:
         str, About("Name of this worker in its group, the same after a restart; host name and metrics port if empty.")
     ] = ""
     partitions: Annotated[
-        int, About("Partitions of the reports topic; producers and workers must agree.", low=1, high=4096)
+        int,
+        About(
+            "Partitions of the reports topic, for `thaw topics create` and workers; devices ask the broker.",
+            low=1,
+            high=4096,
+        ),
     ] = 8
     replication: Annotated[int, About("Copies that the brokers keep of every topic.", low=1, high=32)] = 1
     strict: Annotated[bool, About("Refuse to work with a Redis that can evict keys or forget on a restart.")] = False

@@ -31,7 +31,7 @@ from estimators.exact.randomness import SecureBits, below
 from producers.clock import Clock, system_clock
 from producers.device.budget import UNBOUNDED, BudgetError, Odometer, as_epsilon, cost_units
 from producers.device.ledger import Ledger, StoredChain
-from producers.device.outbox import LIMIT, Letter, Outbox
+from producers.device.outbox import LIMIT, Outbox, OutgoingReport
 from producers.survey.survey import Survey
 from producers.wire.frames import Reports, encode
 from producers.wire.layout import TOKEN_BYTES
@@ -276,12 +276,12 @@ class Device:
         was_unbounded = any(math.isinf(chain.epsilons[before]) for before in chain.released)
         unbounded = cost == UNBOUNDED and not was_unbounded
         self._ledger.release(chain, rung, max(increment, 0), unbounded=unbounded)
-        self._outbox.put(self._letters(survey, chain, rung, now_ms))
+        self._outbox.put(self._encoded(survey, chain, rung, now_ms))
         return chain.copies
 
-    def _letters(self, survey: Survey, chain: StoredChain, rung: int, now_ms: int) -> list[Letter]:
+    def _encoded(self, survey: Survey, chain: StoredChain, rung: int, now_ms: int) -> list[OutgoingReport]:
         """Encode the reports of a rung, each as a frame of its own: nothing on the wire ties two of them together."""
-        layout, letters = survey.layout, []
+        layout, outgoing = survey.layout, []
         # Not this device's own time: how far its clock is off would recognise it in every window.
         public_ms = chain.window_ms if rung == 0 else survey.opening_ms(chain.window_ms, rung)
         # Copies must not leave together even when the device is late, so their jitter counts from now.
@@ -297,8 +297,8 @@ class Device:
             shard = int(shards_of(token, survey.shards)[0])
             frame = encode(survey.digest, chain.window_ms, public_ms, shard, reports, layout)
             ready_ms = base_ms + chain.jitters_ms[rung][copy]
-            letters.append(Letter(survey.id, chain.window_ms, rung, copy, shard, ready_ms, frame))
-        return letters
+            outgoing.append(OutgoingReport(survey.id, chain.window_ms, rung, copy, shard, ready_ms, frame))
+        return outgoing
 
     def _token(self, survey: Survey, window_ms: int, copy: int) -> bytes:
         """Name a chain so that only this device could tell which of its chains it is."""
@@ -313,10 +313,10 @@ class Device:
         sent = 0
         while ready := self._outbox.ready(now_ms, SEND_AT_ONCE):
             secrets.SystemRandom().shuffle(ready)
-            partitions = self._transport.partitions
             try:
+                partitions = self._transport.partitions
                 self._transport.send(
-                    [Message(partition_of(letter.shard, partitions), letter.frame) for _, letter in ready]
+                    [Message(partition_of(report.shard, partitions), report.frame) for _, report in ready]
                 )
             except TransportError as error:
                 self._backoff_ms = min(max(2 * self._backoff_ms, BACKOFF_FIRST_MS), BACKOFF_LAST_MS)

@@ -1,4 +1,4 @@
-"""Reports on their way out, in the same file as the ledger: a crash resends the same bytes, never other ones."""
+"""Outgoing reports, in the same file as the ledger: after a crash the same bytes are sent again, never others."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 from producers.device.ledger import Ledger
 
 LIMIT = 10_000
-"""Reports a device keeps while the broker is away. Smaller refuses new rungs sooner; larger only takes disk space."""
+"""Reports a device keeps while no broker answers. Smaller refuses new rungs sooner; larger only takes disk space."""
 
 
-class Letter(NamedTuple):
-    """One report, encoded as a frame of its own, and when it may leave."""
+class OutgoingReport(NamedTuple):
+    """One report, encoded as a frame of its own, and when it may be sent."""
 
     survey_id: str
     window_ms: int
@@ -36,32 +36,32 @@ class Outbox:
         return count
 
     def has_room(self, reports: int) -> bool:
-        """Tell whether that many more reports fit; an empty outbox takes any number, or they could never leave."""
+        """Tell whether that many more reports fit; an empty outbox takes any number, or they could never be sent."""
         held = len(self)
         return held == 0 or held + reports <= self.limit
 
-    def put(self, letters: Iterable[Letter]) -> None:
-        """Add letters, inside the caller's transaction."""
+    def put(self, reports: Iterable[OutgoingReport]) -> None:
+        """Add reports, inside the caller's transaction."""
         self._connection.executemany(
             "INSERT INTO outbox (survey_id, window_ms, rung, copy, shard, ready_ms, frame) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)",
-            letters,
+            reports,
         )
 
-    def ready(self, now_ms: int, limit: int) -> list[tuple[int, Letter]]:
-        """Return up to `limit` letters that may leave, the longest waiting first, with their numbers."""
+    def ready(self, now_ms: int, limit: int) -> list[tuple[int, OutgoingReport]]:
+        """Return up to `limit` reports that may be sent, the longest waiting first, with their numbers."""
         rows = self._connection.execute(
             "SELECT id, survey_id, window_ms, rung, copy, shard, ready_ms, frame FROM outbox WHERE ready_ms <= ? "
             "ORDER BY ready_ms, id LIMIT ?",
             (now_ms, limit),
         )
-        return [(row[0], Letter(*row[1:])) for row in rows]
+        return [(row[0], OutgoingReport(*row[1:])) for row in rows]
 
     def next_ready_ms(self) -> int | None:
-        """Return when the next letter may leave, None if there is none."""
+        """Return when the next report may be sent, None if there is none."""
         ready: int | None = self._connection.execute("SELECT MIN(ready_ms) FROM outbox").fetchone()[0]
         return ready
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Forget letters that the broker has acknowledged."""
+        """Delete reports that the broker has acknowledged."""
         self._connection.executemany("DELETE FROM outbox WHERE id = ?", [(number,) for number in numbers])

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import Any
 
 from kafka import KafkaProducer
+from kafka.errors import KafkaError
 
 from producers.simulation.run import Pending
 from producers.wire.layout import MAX_MESSAGE_BYTES, SCHEMA_HEADER
 
+log = logging.getLogger(__name__)
+
 # A fleet sends whole frames, so waiting a little fills requests; a real device sends one report and must not wait.
 LINGER_MS = 20
 BATCH_BYTES = 256 << 10
+RETRY_SECONDS = 1.0
 
 
 class KafkaPublisher:
     """Messages to the partitions of one topic, acknowledged by all replicas; no key, no header but the schema."""
 
-    def __init__(self, topic: str, partitions: int, options: dict[str, Any]) -> None:
-        self.topic, self.partitions = topic, partitions
+    def __init__(self, topic: str, options: dict[str, Any]) -> None:
+        self.topic = topic
         self._producer = KafkaProducer(
             acks="all",
             linger_ms=LINGER_MS,
@@ -26,6 +32,16 @@ class KafkaPublisher:
             max_request_size=MAX_MESSAGE_BYTES + (64 << 10),
             **options,
         )
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions of the topic, from the broker's metadata; waits until the broker knows the topic."""
+        while True:
+            try:
+                return len(self._producer.partitions_for(self.topic))
+            except KafkaError as error:
+                log.warning("no metadata of the topic %s from the broker (%s); asking again", self.topic, error)
+                time.sleep(RETRY_SECONDS)
 
     def send(self, partition: int, message: bytes) -> Pending:
         """Hand over one message; the future finishes when the broker has it."""

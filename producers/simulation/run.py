@@ -41,7 +41,10 @@ class Pending(Protocol):
 class Publisher(Protocol):
     """Where a fleet sends: one message to one partition of the reports topic."""
 
-    partitions: int
+    @property
+    def partitions(self) -> int:
+        """Number of partitions of the topic."""
+        ...
 
     def send(self, partition: int, message: bytes) -> Pending:
         """Hand over one message."""

@@ -6,7 +6,7 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 from time import sleep
-from typing import Any
+from typing import Any, TypeVar
 
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
@@ -15,6 +15,8 @@ from producers.wire.layout import MAX_MESSAGE_BYTES, SCHEMA_HEADER
 from producers.wire.transport import Message, TransportError
 
 log = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
 
 BACKOFF_FIRST_SECONDS = 0.5
 BACKOFF_LAST_SECONDS = 30.0
@@ -25,16 +27,15 @@ class KafkaTransport:
 
     The producer is not idempotent: Kafka would store a producer id beside every record, which ties the reports of a
     device together, and the collector counts duplicates once anyway. For the same reason every record is a batch of
-    its own. Connects on first use.
+    its own. Connects on first use; how many partitions the topic has it learns from the broker.
 
     Args:
         brokers: `HOST:PORT`, several separated by commas.
         topic: the reports topic.
-        partitions: how many partitions it has.
         timeout_seconds: how long one attempt may take.
-        attempts: how often to try before TransportError, with a growing pause in between; 0 tries for ever. A device
-            tries once: its outbox tries again later.
-        sleeper: waits that many seconds; tests pass their own.
+        attempts: how often to try before TransportError, with a growing pause in between; 0 tries without end. A
+            device tries once: its outbox sends again later.
+        sleeper: waits that many seconds.
         options: more settings of kafka-python's producer, such as TLS and SASL.
     """
 
@@ -43,13 +44,12 @@ class KafkaTransport:
         brokers: str,
         topic: str = "thaw.reports.v1",
         *,
-        partitions: int = 8,
         timeout_seconds: float = 30.0,
         attempts: int = 1,
         sleeper: Callable[[float], None] = sleep,
         options: dict[str, Any] | None = None,
     ) -> None:
-        self.partitions, self.topic = partitions, topic
+        self.topic = topic
         self._timeout_seconds, self._attempts, self._sleeper = timeout_seconds, attempts, sleeper
         timeout_ms = int(timeout_seconds * 1000)
         named = [broker.strip() for broker in brokers.split(",") if broker.strip()]
@@ -72,16 +72,33 @@ class KafkaTransport:
         self._producer: KafkaProducer | None = None
         self._away = False
 
+    @property
+    def partitions(self) -> int:
+        """Number of partitions of the topic, from the broker's metadata, which the client keeps up to date.
+
+        Raises:
+            TransportError: the broker did not answer in time, or does not know the topic.
+        """
+        return self._attempt(lambda: len(self._connected().partitions_for(self.topic)))
+
     def send(self, messages: Sequence[Message]) -> None:
-        """Return when the broker has all messages; TransportError if it did not say so in time."""
+        """Return when the broker has all messages.
+
+        Raises:
+            TransportError: the broker did not acknowledge them in time.
+        """
+        self._attempt(lambda: self._send(messages))
+
+    def _attempt(self, action: Callable[[], _Result]) -> _Result:
+        """Return what an action on the broker returns, with as many attempts and pauses as the settings say."""
         attempt, pause_seconds = 0, BACKOFF_FIRST_SECONDS
         while True:
             try:
-                self._send(messages)
+                result = action()
             except (KafkaError, OSError) as error:
                 attempt += 1
                 if not self._away:
-                    log.warning("no acknowledgement from the broker (%s); reports wait", _in_short(error))
+                    log.warning("no acknowledgement from the broker (%s); reports stay in the outbox", _in_short(error))
                 self._away = True
                 if attempt == self._attempts:
                     raise TransportError(f"no acknowledgement from the broker ({_in_short(error)})") from error
@@ -91,7 +108,7 @@ class KafkaTransport:
             if self._away:
                 log.info("the broker acknowledges again")
             self._away = False
-            return
+            return result
 
     def close(self) -> None:
         """Disconnect."""
@@ -100,17 +117,21 @@ class KafkaTransport:
             producer.close(timeout=self._timeout_seconds)
 
     def _send(self, messages: Sequence[Message]) -> None:
-        if self._producer is None:
-            self._producer = self._connect()
+        producer = self._connected()
         under_way = [
-            self._producer.send(self.topic, value=message.value, partition=message.partition, headers=[SCHEMA_HEADER])
+            producer.send(self.topic, value=message.value, partition=message.partition, headers=[SCHEMA_HEADER])
             for message in messages
         ]
         for future in under_way:
             future.get(timeout=self._timeout_seconds)
 
+    def _connected(self) -> KafkaProducer:
+        if self._producer is None:
+            self._producer = self._connect()
+        return self._producer
+
     def _connect(self) -> KafkaProducer:
-        """Build the producer once somebody listens; from then on it reconnects by itself.
+        """Build the producer once a broker accepts connections; from then on it reconnects by itself.
 
         kafka-python's constructor leaves sockets open when it finds no broker, and a device may try for days.
         """

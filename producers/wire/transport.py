@@ -1,7 +1,7 @@
-"""From reports to messages: frames per (survey, window, shard), messages per partition, and who carries them.
+"""From reports to messages: frames per (survey, window, shard), messages per partition, and the transport of them.
 
-A carrier promises only this: what it says was acknowledged is with the broker. Everything else may arrive twice or in
-another order; the collector counts the same.
+A transport promises only this: what it reports as acknowledged is with the broker. Everything else may arrive twice or
+in another order; the tally is the same.
 """
 
 from __future__ import annotations
@@ -33,11 +33,19 @@ class Transport(Protocol):
 
     @property
     def partitions(self) -> int:
-        """Number of partitions of the topic; `partition_of` says which shards belong to each."""
+        """Number of partitions of the topic; `partition_of` says which shards belong to each.
+
+        Raises:
+            TransportError: the broker did not say so.
+        """
         ...
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Return when the broker has all messages; TransportError if it did not say so."""
+        """Return when the broker has all messages.
+
+        Raises:
+            TransportError: the broker did not acknowledge them.
+        """
         ...
 
 
@@ -58,21 +66,6 @@ class FramedSurvey(Protocol):
     def layout(self) -> Layout:
         """Width of an answer and whether groups are present."""
         ...
-
-
-class MemoryTransport:
-    """A transport for tests: keeps what it is given, refuses while `away` is set."""
-
-    def __init__(self, partitions: int = 8) -> None:
-        self.partitions = partitions
-        self.messages: list[Message] = []
-        self.away = False
-
-    def send(self, messages: Sequence[Message]) -> None:
-        """Keep the messages, or raise as a transport without a broker does."""
-        if self.away:
-            raise TransportError("the broker is away")
-        self.messages += messages
 
 
 def frames_of(

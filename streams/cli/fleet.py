@@ -55,7 +55,7 @@ from streams.settings import Settings, load_settings, settings_options
     "--api-version", help="Kafka protocol to speak, such as 2.3, to brokers that cannot tell (the embedded one)."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was sent as JSON.")
-@settings_options("kafka", "redis", "prefix", "partitions", "surveys", "log_level", "log_format")
+@settings_options("kafka", "redis", "prefix", "surveys", "log_level", "log_format")
 def command(
     surveys: tuple[str, ...],
     devices: int,

@@ -115,7 +115,7 @@ def run_process(
     kafka_options = kafka_python_options(settings)
     if options.api_version is not None:
         kafka_options["api_version"] = options.api_version
-    publisher = KafkaPublisher(settings.reports_topic, settings.partitions, kafka_options)
+    publisher = KafkaPublisher(settings.reports_topic, kafka_options)
     run = FleetRun(
         plans_for(options, first_ms),
         publisher,

@@ -108,7 +108,7 @@ class Agents:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the agents named by the arguments."""
-    folder, survey_file, count, broker, topic, partitions = arguments
+    folder, survey_file, count, broker, topic = arguments
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     Path(folder).mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str]) -> int:
 
     def live(first: int) -> None:
         try:
-            carrier = KafkaTransport(broker, topic, partitions=int(partitions), timeout_seconds=3.0)
+            carrier = KafkaTransport(broker, topic, timeout_seconds=3.0)
             Agents(Path(folder), survey, range(first, int(count), THREADS), Shared(carrier)).run(stopping)
             carrier.close()
         except BaseException as error:

@@ -118,7 +118,7 @@ class System:
         words = [str(ledgers), str(files["AGENTS"]), str(agents), self.kafka.address, self.settings.reports_topic]
         self.devices = Kept(
             "agents",
-            [sys.executable, "-m", "tests.chaos.agents", *words, str(self.settings.partitions)],
+            [sys.executable, "-m", "tests.chaos.agents", *words],
             StopOrder.FLEET,
             env,
         )

@@ -15,6 +15,7 @@ import pytest
 from producers.survey.survey import load_survey
 from producers.wire import frames as wire
 from streams.folders import deploy_folder
+from streams.kafka.reader import TopicReader
 from streams.kafka.topics import Topics, wanted
 from streams.local.demo_report import read_journals
 from streams.settings import load_settings
@@ -80,6 +81,22 @@ def test_two_processes_send_a_fleet_whose_frames_kcat_reads(
     assert journal.settled
     assert len(journal.tokens) == 2
     assert {row.tobytes() for row in np.concatenate(journal.tokens)} == tokens
+
+
+def test_a_fleet_fills_as_many_partitions_as_the_topic_has(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+    env = {"THAW_KAFKA": kafka, "THAW_PREFIX": topic_prefix}
+    settings = load_settings({"partitions": 3}, environment=env)
+    Topics(settings).create(wanted(settings, [load_survey(BROWSER)]))
+    sent, _ = fleet(env, str(BROWSER), "--devices", "500", "--windows", "1", "--seed", "9")
+    shards: dict[int, set[int]] = {}
+    with TopicReader(settings, settings.reports_topic) as reader:
+        messages = [message for batch in reader.messages() for message in batch]
+    for message in messages:
+        found = {header.shard for header in wire.headers(message.value() or b"") if isinstance(header, wire.Header)}
+        shards.setdefault(message.partition() or 0, set()).update(found)
+    assert sent["reports"] == 500 * load_survey(BROWSER).mechanism.rungs
+    assert sorted(shards) == [0, 1, 2]
+    assert all(shard % 3 == partition for partition, found in shards.items() for shard in found)
 
 
 def test_a_rate_holds_a_fleet_back(env: dict[str, str]) -> None:

@@ -113,7 +113,7 @@ def test_no_secret_no_lasting_name_and_no_true_value_leaves_a_device(
     needles: dict[str, bytes] = {}
     tokens: list[bytes] = []
     now_ms = system_clock()
-    transport = KafkaTransport(kafka, system.settings.reports_topic, partitions=8)
+    transport = KafkaTransport(kafka, system.settings.reports_topic)
     worker_port, exporter_port = free_ports(2)
     exporter_log = tmp_path / "exporter.log"
     with (

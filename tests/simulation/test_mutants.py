@@ -75,7 +75,7 @@ class RemovesBeforeItSends(Device):
             self._outbox.remove(number for number, _ in ready)
         if ready:
             partitions = self._transport.partitions
-            self._transport.send([Message(partition_of(letter.shard, partitions), letter.frame) for _, letter in ready])
+            self._transport.send([Message(partition_of(report.shard, partitions), report.frame) for _, report in ready])
         return len(ready)
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from producers.device.agent import Device
 from producers.device.ledger import Ledger
-from producers.wire.transport import MemoryTransport
 from streams.windows.recompute import Recomputer
 from streams.worker.applier import Applier
 from tests.chaos import aof, ledgers, oracle
@@ -20,6 +19,7 @@ from tests.support.clock import ManualClock
 from tests.support.memory_store import MemoryStore
 from tests.support.reports import SurveyDict, batch_of
 from tests.support.surveys import WEEK, WINDOW_MS, survey
+from tests.support.transports import MemoryTransport
 
 ASKED = survey()
 CLOCK = ManualClock(WEEK + WINDOW_MS + 40_000)

@@ -19,8 +19,8 @@ from producers.device.budget import BudgetError
 from producers.survey.survey import Survey
 from producers.wire import frames as wire
 from producers.wire.shards import shards_of
-from producers.wire.transport import MemoryTransport
 from tests.support.surveys import WEEK, WINDOW_MS, survey
+from tests.support.transports import MemoryTransport
 
 END = WEEK + WINDOW_MS
 Report = tuple[bytes, int, bytes]
@@ -321,7 +321,7 @@ def test_copies_that_wait_together_leave_in_random_order(ledger: Path, monkeypat
     monkeypatch.setattr(asked.mechanism, "copies", 40, raising=False)
     with Device(ledger, [asked], transport) as device:
         (chain,) = device.observe(asked, "red", WEEK)
-        stored = [letter.frame for _, letter in device._outbox.ready(WEEK, 100)]
+        stored = [report.frame for _, report in device._outbox.ready(WEEK, 100)]
         device.tick(WEEK)
     assert chain.copies == len(transport.messages) == 40
     # The identity is one of 40! orders: a false alarm would be a wonder.
@@ -410,7 +410,7 @@ def test_a_restarted_device_sends_what_was_left_and_the_same_bytes(ledger: Path)
     asked, first, second = survey(), MemoryTransport(), MemoryTransport()
     with Device(ledger, [asked], first) as device:
         device.observe(asked, "red", WEEK)
-        (stored,) = [letter.frame for _, letter in device._outbox.ready(WEEK, 10)]
+        (stored,) = [report.frame for _, report in device._outbox.ready(WEEK, 10)]
         first.away = True
         device.tick(WEEK)
     with Device(ledger, [asked], second) as device:

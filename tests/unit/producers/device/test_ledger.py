@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from producers.device.budget import UNITS_PER_EPSILON, Odometer, cost_units, limit_units
 from producers.device.ledger import Ledger, LedgerError, StoredChain
-from producers.device.outbox import Letter, Outbox
+from producers.device.outbox import Outbox, OutgoingReport
 
 CHAIN = StoredChain(
     survey_id="colour-00000000",
@@ -124,11 +124,11 @@ def test_expired_answers_are_erased_once_nothing_is_left_to_send(ledger: Ledger)
     with ledger.transaction():
         ledger.add(CHAIN)
         ledger.release(CHAIN, 0, 30, unbounded=False)
-        outbox.put([Letter(CHAIN.survey_id, CHAIN.window_ms, 0, 0, 3, 61_000, b"frame")])
+        outbox.put([OutgoingReport(CHAIN.survey_id, CHAIN.window_ms, 0, 0, 3, 61_000, b"frame")])
     assert ledger.erase_expired(CHAIN.expires_ms) == 0
     assert ledger.erase_expired(CHAIN.expires_ms + 1) == 0
-    ((number, letter),) = outbox.ready(61_000, 10)
-    assert letter.frame == b"frame"
+    ((number, report),) = outbox.ready(61_000, 10)
+    assert report.frame == b"frame"
     outbox.remove([number])
     assert ledger.erase_expired(CHAIN.expires_ms + 1) == 1
     stored = ledger.chain(CHAIN.survey_id, CHAIN.window_ms)
@@ -143,20 +143,20 @@ def test_expired_answers_are_erased_once_nothing_is_left_to_send(ledger: Ledger)
 def test_the_outbox_is_bounded_but_never_stuck(ledger: Ledger) -> None:
     outbox = Outbox(ledger, limit=2)
     assert outbox.has_room(3)
-    outbox.put([Letter("s", 0, 0, copy, 0, 10 + copy, b"") for copy in range(2)])
+    outbox.put([OutgoingReport("s", 0, 0, copy, 0, 10 + copy, b"") for copy in range(2)])
     assert len(outbox) == 2
     assert not outbox.has_room(1)
     assert outbox.next_ready_ms() == 10
-    assert [letter.copy for _, letter in outbox.ready(10, 5)] == [0]
+    assert [report.copy for _, report in outbox.ready(10, 5)] == [0]
     with pytest.raises(ValueError, match="at least one report; got 0"):
         Outbox(ledger, limit=0)
 
 
 def test_a_rung_cannot_be_put_twice(ledger: Ledger) -> None:
     outbox = Outbox(ledger)
-    outbox.put([Letter("s", 0, 1, 0, 0, 10, b"one")])
+    outbox.put([OutgoingReport("s", 0, 1, 0, 0, 10, b"one")])
     with pytest.raises(sqlite3.IntegrityError):
-        outbox.put([Letter("s", 0, 1, 0, 0, 10, b"other")])
+        outbox.put([OutgoingReport("s", 0, 1, 0, 0, 10, b"other")])
 
 
 def test_files_that_are_no_ledgers_are_refused(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from producers.survey import reference as survey_docs
 from producers.survey.file import SurveyFile
 from producers.survey.messages import tables
 from producers.survey.survey import load_survey, parse_survey
-from producers.wire.transport import MemoryTransport
 from tests.support.docs import DOCS, generated_block
+from tests.support.transports import MemoryTransport
 
 SURVEYS, DEVICE = DOCS / "surveys.md", DOCS / "device.md"
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from producers.wire.kafka import BACKOFF_LAST_SECONDS, KafkaTransport
-from producers.wire.transport import MemoryTransport, Message, TransportError, answer_bytes, frames_of
+from producers.wire.transport import Message, TransportError, answer_bytes, frames_of
 from tests.support.surveys import survey
+from tests.support.transports import MemoryTransport
 
 
 @pytest.fixture
@@ -38,6 +39,12 @@ def test_no_broker_is_an_error_of_the_transport(nobody: str, caplog: pytest.LogC
     ours = [record for record in caplog.records if record.name == "producers.wire.kafka"]
     assert len(ours) == 1, "said once, not at every attempt"
     transport.close()
+
+
+def test_the_number_of_partitions_is_asked_of_the_broker(nobody: str) -> None:
+    transport = KafkaTransport(nobody, timeout_seconds=0.3)
+    with pytest.raises(TransportError, match="no acknowledgement from the broker"):
+        _ = transport.partitions
 
 
 @pytest.mark.parametrize("brokers", ["", "localhost", "a:9092,b"])
