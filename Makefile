@@ -68,12 +68,10 @@ chaos: setup ## break real parts KILLS=50 times at random moments and compare ev
 soak: setup ## watch the memory of a worker under load for SECONDS=600; fails if it grows
 	@exec $(BIN)/python -m tests.chaos.soak --seconds $(or $(SECONDS),600) $(ARGS)
 
-generated: setup ## write generated parts of the docs, the examples' alert rules and Grafana's dashboards anew
+generated: setup ## write the generated parts of the docs and Grafana's dashboards
 	$(BIN)/python -m tests.support.docs
 	$(BIN)/python docs/figures/gradual_release.py
-	$(BIN)/thaw alerts render deploy/surveys/*.toml --output deploy/prometheus/rules/surveys.yaml
-	$(BIN)/thaw alerts render --pipeline --output deploy/prometheus/rules/pipeline.yaml
-	$(BIN)/python -m tests.support.grafana
+	$(BIN)/python -m deploy.grafana.build
 
 clean: ## remove .venv, .cache and the tools' caches; Debian packages stay
 	rm -rf .venv .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist

@@ -13,7 +13,7 @@ def checkout_folder() -> Path | None:
 
 
 def deploy_folder(name: str) -> Path:
-    """Return `deploy/<name>` of the checkout, or its copy inside the wheel (which carries `kafka` and `surveys`).
+    """Return `deploy/<name>` of the checkout, or its copy inside the wheel (`kafka`, `prometheus/rules`, `surveys`).
 
     Raises:
         FileNotFoundError: neither exists.

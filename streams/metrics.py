@@ -1,27 +1,26 @@
-"""Every metric in one table: the collectors, the documentation and the tests of dashboards are derived from it."""
+"""Every metric in one table; the collectors, the documentation and the dashboards are derived from it."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 Kind = Literal["gauge", "counter", "histogram"]
-Part = Literal["exporter", "worker"]
+Process = Literal["exporter", "worker"]
 
-REPEATED = "May be repeated by a crash."
+REPEATED = "A crash may count some of them twice."
 WINDOW = "The label window is an age: open, or 1 (closed last) to 5."
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One row: full name, kind, labels, help; `part` says which process exports it."""
+    """One row: full name, kind, labels, help; `process` is the one that exports it."""
 
-    part: Part
+    process: Process
     name: str
     kind: Kind
     labels: tuple[str, ...]
@@ -29,54 +28,46 @@ class Metric:
 
 
 _VALUE = ("survey", "value", "window")
+_RULE = ("survey", "value", "side")
+
+
+def _estimates(prefix: str, suffix: str, labels: tuple[str, ...], quantity: str) -> tuple[Metric, ...]:
+    """Return the series of one kind of quantity: shares are ratios, means are in the unit of the survey's values."""
+
+    def gauge(name: str, text: str) -> Metric:
+        return Metric("exporter", f"{prefix}_{name}", "gauge", labels, text)
+
+    return (
+        gauge(f"estimate{suffix}", f"Estimated {quantity}. {WINDOW}"),
+        gauge("variance", f"Variance of the estimated {quantity.partition(';')[0]}."),
+        gauge(f"lower_bound{suffix}", "Lower end of the confidence interval of one value at one look."),
+        gauge(f"upper_bound{suffix}", "Upper end of the confidence interval of one value at one look."),
+        gauge(f"always_valid_lower_bound{suffix}", "Lower bound that holds at every look at the window together."),
+        gauge(f"always_valid_upper_bound{suffix}", "Upper bound that holds at every look at the window together."),
+    )
+
+
+_BOUND = (
+    "Always-valid bound that an alert rule of the survey reads: a lower bound for side above, an upper bound for side "
+    "below."
+)
+_THRESHOLD = "Threshold of an alert rule, from the [[alert]] tables of the survey file."
 
 METRICS: tuple[Metric, ...] = (
     Metric("exporter", "thaw_store_up", "gauge", (), "1 if Redis answered this scrape."),
     Metric(
         "exporter", "thaw_survey_info", "gauge", ("survey", "name", "mechanism"), "1 for every survey in the folder."
     ),
-    Metric(
-        "exporter",
-        "thaw_frequency_estimate_ratio",
-        "gauge",
-        _VALUE,
-        f"Estimated share (or mean) of a value; unbiased, so it may leave 0 to 1. {WINDOW}",
+    *_estimates(
+        "thaw_frequency", "_ratio", _VALUE, "share of devices with a value; unbiased, so it may lie outside 0 to 1"
     ),
-    Metric("exporter", "thaw_frequency_variance", "gauge", _VALUE, "Variance of the estimate."),
-    Metric(
-        "exporter",
-        "thaw_frequency_lower_bound_ratio",
-        "gauge",
-        _VALUE,
-        "Lower end of the interval of one value at one look.",
-    ),
-    Metric(
-        "exporter",
-        "thaw_frequency_upper_bound_ratio",
-        "gauge",
-        _VALUE,
-        "Upper end of the interval of one value at one look.",
-    ),
-    Metric(
-        "exporter",
-        "thaw_frequency_always_valid_lower_bound_ratio",
-        "gauge",
-        _VALUE,
-        "Lower bound that holds at every look of a window's life; alerts on too high read this one.",
-    ),
-    Metric(
-        "exporter",
-        "thaw_frequency_always_valid_upper_bound_ratio",
-        "gauge",
-        _VALUE,
-        "Upper bound that holds at every look of a window's life; alerts on too low read this one.",
-    ),
+    *_estimates("thaw_mean", "", (*_VALUE, "unit"), "mean, in the unit of the survey's values"),
     Metric(
         "exporter",
         "thaw_frequency_values_left_out",
         "gauge",
         ("survey",),
-        "Values that have no series of their own because the survey has too many; the API has all of them.",
+        "Values without series because the survey has more than THAW_VALUE_LIMIT; the API has all of them.",
     ),
     Metric("exporter", "thaw_users", "gauge", ("survey", "window", "rung"), "Users whose last answer is of this rung."),
     Metric(
@@ -86,13 +77,7 @@ METRICS: tuple[Metric, ...] = (
         ("survey", "window"),
         "p-value of the test that users of all rungs have the same shares; below 0.001 the estimate is stratified.",
     ),
-    Metric(
-        "exporter",
-        "thaw_window_end_timestamp_seconds",
-        "gauge",
-        ("survey", "window"),
-        "When the window ends or ended.",
-    ),
+    Metric("exporter", "thaw_window_end_timestamp_seconds", "gauge", ("survey", "window"), "End of the window."),
     Metric(
         "exporter",
         "thaw_estimate_timestamp_seconds",
@@ -105,36 +90,33 @@ METRICS: tuple[Metric, ...] = (
         "thaw_last_estimate_timestamp_seconds",
         "gauge",
         ("survey",),
-        "When the newest estimate of a survey was computed, whatever its window; alerts on stale estimates read this.",
+        "When the newest of the survey's stored estimates was computed. Compare with thaw_limit_stale_seconds.",
     ),
-    Metric(
-        "exporter",
-        "thaw_alert_bound_ratio",
-        "gauge",
-        ("survey", "value", "side", "window"),
-        "What an alert rule of the survey reads: a lower bound for side above, an upper one for below. It holds at all "
-        "looks at a window together, except with the rule's false-alarm rate.",
-    ),
-    Metric(
-        "exporter",
-        "thaw_alert_threshold_ratio",
-        "gauge",
-        ("survey", "value", "side"),
-        "The threshold of an alert rule, as the survey file has it.",
-    ),
+    Metric("exporter", "thaw_alert_bound_ratio", "gauge", (*_RULE, "window"), f"{_BOUND} Shares."),
+    Metric("exporter", "thaw_alert_threshold_ratio", "gauge", _RULE, f"{_THRESHOLD} Shares."),
+    Metric("exporter", "thaw_alert_mean_bound", "gauge", (*_RULE, "window", "unit"), f"{_BOUND} Means."),
+    Metric("exporter", "thaw_alert_mean_threshold", "gauge", (*_RULE, "unit"), f"{_THRESHOLD} Means."),
     Metric(
         "exporter",
         "thaw_alert_false_alarm_ratio",
         "gauge",
-        ("survey", "value", "side"),
-        "False alarms per window of an alert rule: the survey file's alpha divided by the number of its rules.",
+        _RULE,
+        "False-alarm rate of an alert rule per window: the survey file's alpha divided by the number of its rules.",
     ),
     Metric(
         "exporter",
         "thaw_canary_z_score",
         "gauge",
         _VALUE,
-        "Distance of a canary's estimate from its known truth, in standard errors.",
+        "Distance of a canary's estimate from its known truth, in standard errors, in one window.",
+    ),
+    Metric(
+        "exporter",
+        "thaw_canary_joint_z_score",
+        "gauge",
+        ("survey",),
+        "The same over the last five complete windows together, for the value that is farthest off. Compare its size "
+        "with thaw_limit_canary_z_score.",
     ),
     Metric(
         "exporter",
@@ -142,92 +124,108 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         ("survey",),
         "Part of the lifetime budget that a device has spent on the survey if it answered in every window since the "
-        "first; devices that missed some have spent less.",
+        "first; devices that missed windows have spent less.",
     ),
+    Metric("exporter", "thaw_limit_stale_seconds", "gauge", ("survey",), "Age at which the last estimate is stale."),
     Metric(
         "exporter",
-        "thaw_dirty_windows",
+        "thaw_limit_band",
+        "gauge",
+        ("survey",),
+        "Width above which a confidence interval is too wide, in the unit of the estimate; absent without one.",
+    ),
+    Metric("exporter", "thaw_limit_budget_ratio", "gauge", ("survey",), "Limit of thaw_budget_spent_ratio."),
+    Metric(
+        "exporter",
+        "thaw_limit_shard_reports_per_second",
+        "gauge",
+        ("survey",),
+        "Limit of the rate of thaw_shard_reports_total; absent if the survey file has none.",
+    ),
+    Metric("exporter", "thaw_limit_canary_z_score", "gauge", ("survey",), "Limit of thaw_canary_joint_z_score."),
+    Metric(
+        "exporter",
+        "thaw_recompute_queue_windows",
         "gauge",
         (),
-        "Windows whose stored estimate is older than their counts.",
+        "Windows whose counts changed since their estimate was computed.",
     ),
+    Metric("exporter", "thaw_reports_applied_total", "counter", ("survey",), "Reports that changed a count. Exact."),
+    Metric("exporter", "thaw_reports_duplicate_total", "counter", ("survey",), "Reports already counted. Exact."),
     Metric(
         "exporter",
-        "thaw_reports_applied_total",
-        "counter",
-        ("survey",),
-        "Reports that changed a count. Exact.",
-    ),
-    Metric(
-        "exporter",
-        "thaw_reports_duplicate_total",
-        "counter",
-        ("survey",),
-        "Reports that were there already. Exact.",
-    ),
-    Metric(
-        "exporter",
-        "thaw_reports_stale_total",
+        "thaw_reports_outdated_total",
         "counter",
         ("survey",),
         "Reports of a lower rung than the one already counted. Exact.",
     ),
     Metric(
         "exporter",
-        "thaw_reports_conflict_total",
+        "thaw_reports_conflicting_total",
         "counter",
         ("survey",),
-        "Reports that contradict one of the same rung: a broken device. Exact.",
+        "Reports with the token and rung of a counted one but another answer: a broken device. Exact.",
     ),
     Metric(
         "exporter",
         "thaw_reports_expired_total",
         "counter",
         ("survey",),
-        f"Reports that came after the survey's retention. {REPEATED}",
+        f"Reports that arrived after the survey's retention. {REPEATED}",
     ),
     Metric(
         "exporter",
         "thaw_reports_rejected_total",
         "counter",
         ("survey", "reason"),
-        f"Reports (or frames that cannot be read) sent to the dead-letter topic. {REPEATED}",
+        f"Reports (or unreadable frames) sent to the dead-letter topic. {REPEATED}",
     ),
     Metric(
         "exporter",
         "thaw_shard_reports_total",
         "counter",
         ("survey", "shard"),
-        "Reports counted for a shard, copies and old rungs too; the label is the shard number modulo 64. Exact.",
+        "Reports received for a shard, duplicate and outdated ones included; the label is the shard number modulo 64. "
+        "Exact.",
     ),
     Metric(
         "worker",
         "thaw_worker_lag_records",
         "gauge",
         ("partition",),
-        "Records of an assigned partition that were not read yet.",
+        "Consumer lag: records of an assigned partition that were not read yet.",
     ),
     Metric(
         "worker",
         "thaw_worker_last_batch_timestamp_seconds",
         "gauge",
         (),
-        "When the last batch was applied; old while there is lag means that the worker hangs.",
+        "When the last batch was applied. An old time while there is lag means that the worker hangs.",
     ),
-    Metric("worker", "thaw_worker_batch_seconds", "histogram", (), "From a batch read to a batch applied."),
+    Metric("worker", "thaw_worker_batch_seconds", "histogram", (), "Time from reading a batch to having applied it."),
     Metric("worker", "thaw_worker_records_total", "counter", (), "Kafka records applied."),
-    Metric("worker", "thaw_worker_reports_total", "counter", (), "Reports in them that were read without fault."),
+    Metric("worker", "thaw_worker_reports_total", "counter", (), "Valid reports in the applied records."),
     Metric("worker", "thaw_worker_dead_letters_total", "counter", ("reason",), "Dead letters sent."),
     Metric(
-        "worker", "thaw_worker_recompute_seconds", "histogram", (), "Time to estimate one window anew and store it."
+        "worker",
+        "thaw_worker_recompute_seconds",
+        "histogram",
+        (),
+        "Time to recompute and store the estimate of one window.",
     ),
-    Metric("worker", "thaw_worker_recompute_failures_total", "counter", (), "Windows whose estimate failed at a tick."),
+    Metric(
+        "worker",
+        "thaw_worker_recompute_failures_total",
+        "counter",
+        (),
+        "Windows whose estimate could not be computed at a tick.",
+    ),
     Metric(
         "worker",
         "thaw_worker_latency_seconds",
         "histogram",
         (),
-        "From the emission of a frame to a stored estimate that contains it, per frame.",
+        "Time from the emission of a frame to a stored estimate that contains it, per frame.",
     ),
     Metric("worker", "thaw_worker_store_up", "gauge", (), "1 if Redis answered at the last tick."),
 )
@@ -256,7 +254,7 @@ class WorkerMetrics:
 
 
 class ManyHistogram(Histogram):
-    """A histogram that takes many equal observations as one: messages come by the hundred thousand a second."""
+    """A histogram that takes many equal observations as one: messages arrive by the hundred thousand per second."""
 
     def observe_many(self, amount: float, times: int) -> None:
         """Do what `observe(amount)` does, so many times."""
@@ -293,26 +291,6 @@ def worker_metrics() -> WorkerMetrics:
     )
 
 
-class Families:
-    """The exporter's metrics of one scrape, made from the table; a name that is not in it cannot be exported."""
-
-    def __init__(self) -> None:
-        self._families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
-        for metric in METRICS:
-            if metric.part == "exporter":
-                kind = GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily
-                self._families[metric.name] = kind(metric.name, metric.help, labels=metric.labels)
-
-    def add(self, name: str, value: float | None, *labels: str) -> None:
-        """Add a sample; None is left out, as Prometheus has no null."""
-        if value is not None:
-            self._families[name].add_metric(labels, value)
-
-    def all(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
-        """Return all families, those without samples too."""
-        return self._families.values()
-
-
 def quantile(buckets: Mapping[float, float], share: float) -> float | None:
     """Read a quantile from cumulative histogram buckets {upper bound: count}, linear inside a bucket.
 
@@ -332,11 +310,11 @@ def quantile(buckets: Mapping[float, float], share: float) -> float | None:
     return lower
 
 
-def documentation(part: Part) -> str:
+def documentation(process: Process) -> str:
     """Return the table of one process as Markdown, for docs/metrics.md."""
     lines = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
     for metric in METRICS:
-        if metric.part == part:
+        if metric.process == process:
             labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
             lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
     return "\n".join(lines)

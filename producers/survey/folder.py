@@ -32,10 +32,14 @@ class SurveyFolder:
     Args:
         path: the folder with `*.toml` files.
         now_ms: the time of the first scan.
+        keep_removed: list surveys whose file was removed or changed since; False for a process that only shows
+            surveys, so that it shows what the folder holds.
     """
 
-    def __init__(self, path: str | Path, now_ms: int) -> None:
+    def __init__(self, path: str | Path, now_ms: int, *, keep_removed: bool = True) -> None:
         self.path = Path(path)
+        self._keep_removed = keep_removed
+        self._digests: dict[Path, bytes] = {}
         self.errors: dict[str, SurveyError] = {}
         self._seen: dict[Path, _Seen] = {}
         self._surveys: dict[bytes, Survey] = {}
@@ -55,7 +59,9 @@ class SurveyFolder:
         """Return all known surveys, by name and id."""
         with self._lock:
             self._rescan(now_ms, RESCAN_MS)
-            return tuple(sorted(self._surveys.values(), key=lambda survey: survey.id))
+            present = set(self._digests.values())
+            shown = [s for digest, s in self._surveys.items() if self._keep_removed or digest in present]
+            return tuple(sorted(shown, key=lambda survey: survey.id))
 
     def _rescan(self, now_ms: int, after_ms: int) -> None:
         # A clock that was set back must not stop the scans.
@@ -74,6 +80,7 @@ class SurveyFolder:
         self._complained = False
         for gone in self._seen.keys() - set(files):
             del self._seen[gone]
+            self._digests.pop(gone, None)
             self.errors.pop(gone.name, None)
         for file in files:
             self._look_at(file)
@@ -97,3 +104,4 @@ class SurveyFolder:
         if survey.digest not in self._surveys:
             log.info("survey %s from %s", survey.id, file.name)
         self._surveys[survey.digest] = survey
+        self._digests[file] = survey.digest

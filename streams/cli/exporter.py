@@ -54,12 +54,12 @@ def run_exporter(settings: Settings) -> None:
     from streams.exporter.views import Views
     from streams.store.heartbeats import Heartbeats
 
-    reader = Reader(open_store(settings), SurveyFolder(settings.surveys_folder, system_clock()))
+    reader = Reader(open_store(settings), SurveyFolder(settings.surveys_folder, system_clock(), keep_removed=False))
     client = open_redis(settings)
     views = Views(
         reader,
         truths=RedisTruthBoard(client, prefix=settings.prefix),
-        words=Heartbeats(client, prefix=settings.prefix),
+        heartbeats=Heartbeats(client, prefix=settings.prefix),
     )
     alerts = PrometheusAlerts(settings.prometheus) if settings.prometheus else None
     app = make_app(reader, value_limit=settings.value_limit, views=views, alerts=alerts, token=settings.token)

@@ -1,4 +1,4 @@
-"""States of alerts for the page: as Prometheus sees them, or judged from the stored estimates if there is none."""
+"""States of alerts for the page: from Prometheus, or evaluated on the stored estimates if there is none."""
 
 from __future__ import annotations
 
@@ -9,49 +9,57 @@ from datetime import datetime
 from typing import Any, Final, cast
 
 import aiohttp
+import msgspec
 
 from producers.survey.survey import Survey
 from streams.exporter.api import Alert, Alerts, AlertState, Health
+from streams.exporter.health import out_of_calibration, rule_bounds
+from streams.exporter.quantities import quantities
 from streams.windows.record import EstimateRecord
 
 logger = logging.getLogger(__name__)
 
 ASK_SECONDS: Final = 2.0
-"""Prometheus is asked at most this often, however many people look."""
+"""Shortest time between two requests to Prometheus, for any number of viewers."""
 _TIMEOUT = aiohttp.ClientTimeout(total=3.0)
+_NAMES: Final = {"share": "Frequency", "mean": "Mean"}
 _ORDER: Final = {"firing": 0, "pending": 1, "inactive": 2}
 
 
 def threshold_alerts(survey: Survey, records: Mapping[str, EstimateRecord]) -> list[Alert]:
-    """Judge the rules of a survey by the bounds stored with its windows, by age; one row per rule.
+    """Evaluate the alert rules of a survey on the bounds stored with its windows, by age; one row per rule.
 
     The bounds hold at every look, so that looking every second raises no more false alarms than looking once.
     """
-    found = []
+    kinds = dict(zip(survey.mechanism.labels, quantities(survey), strict=True))
+    found = {}
     for rule in survey.alerts:
-        name = f"ThawFrequency{rule.side.capitalize()}Threshold"
-        alert = Alert(name, "inactive", survey.id, rule.value, None, "", None, None)
-        for age, record in records.items():
-            for bound in record.alerts:
-                same = (bound.value, bound.side, bound.threshold) == (rule.value, rule.side, rule.threshold)
-                if same and bound.firing and bound.bound is not None and alert.state == "inactive":
-                    summary = f"{rule.value} is surely {rule.side} {rule.threshold:.4g}: the bound is {bound.bound:.4g}"
-                    alert = Alert(name, "firing", survey.id, rule.value, age, summary, None, None)
-        found.append(alert)
-    return found
+        name = f"Thaw{_NAMES[kinds[rule.value].kind]}{rule.side.capitalize()}Threshold"
+        found[rule] = Alert(name, "inactive", survey.id, rule.value, None, "", None, None)
+    for age, record in records.items():
+        for rule, bound in rule_bounds(survey, record):
+            if found[rule].state == "inactive" and bound.firing:
+                end = "lower" if rule.side == "above" else "upper"
+                limit = f"its threshold of {rule.threshold:.4g}"
+                summary = f"{rule.value} is {rule.side} {limit}: the {end} bound is {bound.bound:.4g}"
+                found[rule] = msgspec.structs.replace(found[rule], state="firing", window=age, summary=summary)
+    return list(found.values())
 
 
 def pipeline_alerts(health: Health) -> list[Alert]:
-    """Judge the pipeline itself: estimates that stand still, and a canary that strays from its truth."""
-    stale = health.status != "ok"
-    found = [
-        Alert(
-            "ThawEstimateStale", _state(stale), None, None, None, " ".join(health.reasons) if stale else "", None, None
-        )
-    ]
+    """Evaluate the rules on the store, on stale estimates and on the canary, one row per survey that is stale."""
+    down = health.status == "down"
+    found = [Alert("ThawStoreDown", _state(down), None, None, None, health.reasons[0] if down else "", None, None)]
+    stale = [entry for entry in health.surveys if entry.stale]
+    for entry in stale:
+        age_ms = health.now_ms - (entry.last_estimate_ms or 0)
+        summary = f"The last estimate is {age_ms / 1_000:.0f} s old; the limit is {entry.stale_after_ms / 1_000:.0f} s"
+        found.append(Alert("ThawEstimateStale", "firing", entry.survey, None, None, summary, None, None))
+    if not stale:
+        found.append(Alert("ThawEstimateStale", "inactive", None, None, None, "", None, None))
     canary = health.canary
     if canary is not None:
-        wrong = abs(canary.z) > canary.limit
+        wrong = out_of_calibration(canary)
         summary = f"{canary.value} is {canary.z:+.1f} standard errors from its truth" if wrong else ""
         found.append(
             Alert("ThawCanaryOutOfCalibration", _state(wrong), canary.survey, canary.value, None, summary, None, None)
@@ -87,12 +95,12 @@ class PrometheusAlerts:
                 response.raise_for_status()
                 return alerts_of(await response.json())
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError, AttributeError) as error:
-            logger.debug("Prometheus does not tell its alerts: %s", error)
+            logger.debug("cannot read alerts from Prometheus: %s", error)
             return Alerts("unreachable", [])
 
 
 def alerts_of(answer: Any) -> Alerts:
-    """Read Prometheus' answer: one row per firing or pending alert, and one for each rule that is quiet."""
+    """Read Prometheus' answer: one row per firing or pending alert, and one for each inactive rule."""
     found: list[Alert] = []
     for group in answer["data"]["groups"]:
         for rule in group["rules"]:
@@ -114,14 +122,14 @@ def in_order(alerts: list[Alert]) -> list[Alert]:
 
 def _row(name: str, state: str, labels: dict[str, str], notes: dict[str, str], since: str | None) -> Alert:
     if state not in _ORDER:
-        raise ValueError(f"an alert is inactive, pending or firing; got {state!r}")
+        raise ValueError(f"state of an alert must be inactive, pending or firing; got {state!r}")
     return Alert(
         name=name,
         state=cast(AlertState, state),
         survey=labels.get("survey"),
         value=labels.get("value"),
         window=labels.get("window"),
-        # A rule that is quiet carries its text with the templates not filled in.
+        # The text of an inactive rule has its templates not filled in.
         summary=(notes.get("summary") or notes.get("description") or "") if state != "inactive" else "",
         since_ms=None if since is None else int(datetime.fromisoformat(since).timestamp() * 1_000),
         runbook=notes.get("runbook_url"),

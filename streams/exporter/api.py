@@ -1,7 +1,8 @@
-"""What the API says, as types: answers are made from them and the OpenAPI description is derived from them.
+"""The types of the public API: answers are made from them and the OpenAPI description is derived from them.
 
-Names and meanings never change; new fields come last and have defaults. Times are milliseconds since the epoch, UTC. A
-number that cannot be told is null.
+They are independent of what is stored: `streams.exporter.views` converts stored records field by field. Keys keep their
+names and meanings; new ones come last and have defaults. Times are milliseconds since the epoch, UTC. A number that is
+not known is null.
 """
 
 from __future__ import annotations
@@ -10,28 +11,26 @@ from typing import Literal
 
 import msgspec
 
-from streams.windows.history import HistoryPoint
-from streams.windows.record import EstimateRecord
+from streams.exporter.quantities import Kind
 
-Quantity = Literal["share", "mean"]
 Status = Literal["ok", "stale", "down"]
 AlertState = Literal["firing", "pending", "inactive"]
 
 
 class SurveyInfo(msgspec.Struct, frozen=True):
-    """A survey: what is asked, how answers are protected, and when they sharpen."""
+    """A survey: its question, its privacy guarantee and its release schedule."""
 
     id: str
     name: str
     question: str
     mechanism: str
     guarantee: str
-    """One sentence that may be said to a person whose data it is."""
+    """The privacy guarantee in one sentence."""
     values: list[str]
     epsilons: list[float | None]
-    """What the answers up to each rung cost a person; null where nothing local can be promised."""
+    """Privacy level of each rung: the epsilon of all answers up to it; null without a local guarantee."""
     opens_ms: list[int]
-    """When each rung opens, counted from the end of the window; the first opens when the value is taken."""
+    """When each rung opens, counted from the end of the window; rung 0 opens when the value is taken."""
     window_size_ms: int
     window_step_ms: int
     retention_ms: int
@@ -39,10 +38,10 @@ class SurveyInfo(msgspec.Struct, frozen=True):
     population: str
     alpha: float
     jitter_ms: int
-    quantities: list[Quantity]
+    quantities: list[Kind]
     """Per value: a share of devices, or a mean."""
     canary: bool
-    """Its truth is known, and it only tells whether the pipeline is calibrated."""
+    """The truth is known; the survey only measures whether the pipeline is calibrated."""
 
 
 class Truth(msgspec.Struct, frozen=True):
@@ -53,10 +52,59 @@ class Truth(msgspec.Struct, frozen=True):
     settled: bool
 
 
-class Window(EstimateRecord, frozen=True):
+class ValueEstimate(msgspec.Struct, frozen=True):
+    """The estimate of one value, its variance, and bounds at level 1 - alpha.
+
+    lower and upper hold for this value alone, simultaneous_* for all values of the window at once, always_valid_* at
+    every look at the window together.
+    """
+
+    value: str
+    estimate: float | None
+    variance: float | None
+    lower: float | None
+    upper: float | None
+    simultaneous_lower: float | None
+    simultaneous_upper: float | None
+    always_valid_lower: float | None
+    always_valid_upper: float | None
+
+
+class AlertBound(msgspec.Struct, frozen=True):
+    """What an alert rule of the survey is judged by: a bound that holds at all looks, except with probability alpha.
+
+    side `above`: a lower bound, and the rule fires when it exceeds the threshold; `below`: the mirror image.
+    """
+
+    value: str
+    side: str
+    threshold: float
+    alpha: float
+    bound: float | None
+
+
+class Window(msgspec.Struct, frozen=True):
     """The estimate of one window, and the truth if the fleet is a simulated one."""
 
-    truth: Truth | None = None
+    version: int
+    survey: str
+    window_start_ms: int
+    window_end_ms: int
+    read_ms: int
+    """The counts are at least as new as this."""
+    computed_ms: int
+    users: int
+    users_per_rung: list[int]
+    epsilons: list[float | None]
+    """Privacy level of each rung: the epsilon of all answers up to it; null without a local guarantee."""
+    method: str
+    population: str
+    alpha: float
+    homogeneity_p: float | None
+    notes: list[str]
+    values: list[ValueEstimate]
+    alerts: list[AlertBound]
+    truth: Truth | None
 
 
 class Windows(msgspec.Struct, frozen=True):
@@ -65,10 +113,21 @@ class Windows(msgspec.Struct, frozen=True):
     survey: str
     windows: list[Window]
     truncated: bool
-    """There are more windows in the range that was asked for."""
+    """There are more windows in the requested range."""
 
 
-class Life(msgspec.Struct, frozen=True):
+class HistoryPoint(msgspec.Struct, frozen=True):
+    """Estimates at one moment; the lists run in parallel, `values` holds positions in the survey's list of values."""
+
+    time_ms: int
+    users_per_rung: list[int]
+    values: list[int]
+    estimate: list[float | None]
+    lower: list[float | None]
+    upper: list[float | None]
+
+
+class History(msgspec.Struct, frozen=True):
     """How the estimate of one window changed while rungs opened."""
 
     survey: str
@@ -76,13 +135,13 @@ class Life(msgspec.Struct, frozen=True):
     window_end_ms: int
     values: list[str]
     openings_ms: list[int]
-    """When each rung opens, without jitter; the first at the start of the window."""
+    """When each rung opens, without jitter; rung 0 at the start of the window."""
     epsilons: list[float | None]
     points: list[HistoryPoint]
 
 
 class Worker(msgspec.Struct, frozen=True):
-    """A worker that spoke in the last ten minutes."""
+    """A worker with a heartbeat in the last ten minutes."""
 
     name: str
     time_ms: int
@@ -94,45 +153,47 @@ class Worker(msgspec.Struct, frozen=True):
 
 
 class CanaryScore(msgspec.Struct, frozen=True):
-    """How far the canary's last five complete windows are from the known truth, in standard errors, where farthest."""
+    """Distance of the canary's last five complete windows from the known truth, for the value that is farthest off."""
 
     survey: str
     window_start_ms: int
     value: str
     z: float
+    """In standard errors."""
     limit: float
-    """Above it (in size) something is wrong: `canary` in `[limits]` of the survey file, as in the alert rule."""
+    """The canary is out of calibration when the size of z exceeds it: `canary` in `[limits]` of the survey file."""
 
 
 class SurveyHealth(msgspec.Struct, frozen=True):
-    """Whether estimates of a survey come."""
+    """The age of a survey's estimates."""
 
     survey: str
     last_estimate_ms: int | None
     stale: bool
     stale_after_ms: int
-    """An estimate older than this is called stale."""
+    """The survey is stale when its last estimate is older than this."""
 
 
 class Health(msgspec.Struct, frozen=True):
-    """How the pipeline is, at one moment."""
+    """The health of the pipeline at one moment."""
 
     now_ms: int
     status: Status
     reasons: list[str]
-    """Why it is not ok, one sentence each."""
+    """Why the status is not ok, one sentence each."""
     reports_per_second: float | None
     """Reports that changed a count, over the last ten seconds."""
     rates: list[float]
-    """The same for the past, oldest first, one number every two seconds, at most 150."""
+    """The same over time, oldest first, one number every two seconds, at most 150."""
     reports: dict[str, int]
-    """applied, duplicate, stale, conflict, expired: of all surveys, ever."""
+    """Totals over all surveys: applied, duplicate, stale (outdated), conflict (conflicting), expired."""
     rejected: dict[str, int]
-    """By reason, of all surveys and of what belongs to none."""
+    """By reason, over all surveys and unknown ones."""
     rejected_per_second: float | None
     lag_records: int | None
-    """Records that no living worker has read; null if no worker tells."""
+    """Consumer lag: records not yet read by a live worker; null if no worker reports it."""
     dirty_windows: int
+    """Windows in the recompute queue."""
     workers: list[Worker]
     last_estimate_ms: int | None
     canary: CanaryScore | None
@@ -156,7 +217,7 @@ class Alerts(msgspec.Struct, frozen=True):
     """All alerts, firing ones first."""
 
     source: Literal["prometheus", "estimates", "unreachable"]
-    """Where the states come from: Prometheus; the stored estimates, if none is configured; nowhere, if it is away."""
+    """Where the states come from: Prometheus; the stored estimates, if THAW_PROMETHEUS is not set; unreachable."""
     alerts: list[Alert]
 
 
@@ -164,4 +225,4 @@ class Problem(msgspec.Struct, frozen=True):
     """Why a request was refused."""
 
     error: str
-    """What was expected and what came."""
+    """What was expected and what was received."""

@@ -1,4 +1,8 @@
-"""How the pipeline is: pure functions from what the store and the workers say to what the page shows."""
+"""The health of the pipeline and of surveys: the one place that says what stale and out of calibration mean.
+
+Pure functions of what the store and the workers report. The page shows their results; the collector exports the same
+numbers and limits as metrics, which the alert rules compare with each other.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,12 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from producers.survey.alerts import AlertRule
 from producers.survey.survey import Survey
 from streams.exporter.api import CanaryScore, Health, Status, SurveyHealth, Worker
 from streams.store.contract import QueuedWindow
 from streams.store.heartbeats import Heartbeat, alive
-from streams.windows.record import EstimateRecord
+from streams.windows.record import AlertBound, EstimateRecord
 
 RATE_MS: Final = 2_000
 """Time between two looks at the counters."""
@@ -19,11 +24,11 @@ RATE_SPAN: Final = 5
 """Looks over which a rate is taken."""
 RATES_KEPT: Final = 150
 STALE_LEAST_MS: Final = 15_000
-"""Estimates younger than this are never called stale: a rebalance takes that long."""
-DIRTY_MS: Final = 15_000
-"""A count that waits longer than this for its estimate means that nobody estimates."""
+"""Estimates younger than this are never stale: a rebalance takes that long."""
+QUEUED_MS: Final = 15_000
+"""A window that is in the recompute queue for longer than this means that the workers are behind."""
 CANARY_WINDOWS: Final = 5
-"""Complete windows that the canary is judged by, as the alert rule does: one alone says little."""
+"""Complete windows that the canary is judged by; fewer hide a small but steady error."""
 
 _REJECTED = "rejected:"
 _COUNTED = ("applied", "duplicate", "stale", "conflict", "expired")
@@ -36,7 +41,7 @@ class Rates:
         self._looks: deque[tuple[int, int, int]] = deque(maxlen=RATES_KEPT + RATE_SPAN)
 
     def look(self, now_ms: int, applied: int, rejected: int) -> None:
-        """Note the counters, at most once in RATE_MS; counters that shrank belong to another Redis: start over."""
+        """Record the counters, at most once in RATE_MS. Counters that shrank belong to another Redis: start over."""
         if self._looks:
             then_ms, *counted = self._looks[-1]
             if now_ms < then_ms or applied < counted[0] or rejected < counted[1]:
@@ -100,7 +105,8 @@ def canary_scores(survey: Survey, record: EstimateRecord) -> list[tuple[float, s
 def canary_score(survey: Survey, records: Sequence[EstimateRecord]) -> CanaryScore | None:
     """Return the score, over these windows together (newest last), of the value that is farthest from its truth.
 
-    The same sum over the square root of the number of windows, and the same limit, as the alert rule of the survey.
+    Scores of independent windows are added and divided by the square root of their number. A canary is out of
+    calibration when the size of this score exceeds the survey's limit.
     """
     scores: dict[str, list[float]] = {}
     for record in records:
@@ -113,19 +119,63 @@ def canary_score(survey: Survey, records: Sequence[EstimateRecord]) -> CanarySco
     return CanaryScore(survey.id, records[-1].window_start_ms, value, round(joint[value], 3), survey.limits.canary_z)
 
 
+def out_of_calibration(canary: CanaryScore) -> bool:
+    """Return whether a canary is farther from its truth than its limit allows."""
+    return abs(canary.z) > canary.limit
+
+
+def complete_until_ms(survey: Survey, now_ms: int) -> int:
+    """Return the latest start of a window whose rungs have all been released by now."""
+    return now_ms - survey.windows.size_ms - survey.opens_ms[-1] - survey.jitter_ms
+
+
 def stale_after_ms(survey: Survey) -> int:
-    """Return how old the newest estimate of a survey may be: as its file says, or a window without a word and more."""
+    """Return how old the last estimate may be: the survey file's limit, else a window and a step, at least 15 s."""
     return survey.limits.stale_ms or max(STALE_LEAST_MS, survey.windows.size_ms + survey.windows.step_ms)
+
+
+def is_stale(survey: Survey, last_ms: int | None, now_ms: int) -> bool:
+    """Return whether the last estimate of a survey is too old; a survey that never had one is not stale."""
+    return last_ms is not None and now_ms - last_ms > stale_after_ms(survey)
+
+
+def superseded(surveys: Sequence[Survey], last_ms: Mapping[str, int | None], now_ms: int) -> frozenset[str]:
+    """Return the ids of surveys that another survey of the same name has replaced.
+
+    A changed survey file has a new id, and the old file may stay for late reports. Once the old id is stale and the new
+    one has later estimates, the limits and thresholds of the old id no longer apply.
+    """
+    found = set()
+    for survey in surveys:
+        mine = last_ms.get(survey.id)
+        others = [last_ms.get(other.id) for other in surveys if other.name == survey.name and other.id != survey.id]
+        if is_stale(survey, mine, now_ms) and any(other is not None and other > (mine or 0) for other in others):
+            found.add(survey.id)
+    return frozenset(found)
+
+
+def rule_bounds(survey: Survey, record: EstimateRecord) -> list[tuple[AlertRule, AlertBound]]:
+    """Return the alert rules of a survey with their bounds in one window, in the order of the survey file.
+
+    A bound that was computed for another threshold or false-alarm rate belongs to a rule that has changed since, and is
+    left out until the window is computed again.
+    """
+    stored = {(bound.value, bound.side, bound.threshold, bound.alpha): bound for bound in record.alerts}
+    return [
+        (rule, stored[key])
+        for rule in survey.alerts
+        if (key := (rule.value, rule.side, rule.threshold, rule.alpha)) in stored
+    ]
 
 
 def make_health(
     now_ms: int,
     *,
     surveys: Sequence[Survey],
-    newest: Mapping[str, int],
+    last_estimates: Mapping[str, int | None],
     counters: Sequence[Mapping[str, int]],
-    words: Sequence[Heartbeat],
-    dirty: Sequence[QueuedWindow],
+    heartbeats: Sequence[Heartbeat],
+    queue: Sequence[QueuedWindow],
     rates: Rates,
     canary: CanaryScore | None,
 ) -> Health:
@@ -134,19 +184,20 @@ def make_health(
     Args:
         now_ms: the time.
         surveys: all surveys.
-        newest: the time of the newest estimate by survey id; surveys without an estimate are not in it.
-        counters: counters of each survey and of what belongs to none.
-        words: the last words of the workers.
-        dirty: the windows that wait for their estimate.
+        last_estimates: the time of the last estimate by survey id; None for a survey without estimates.
+        counters: counters of each survey and of unknown surveys.
+        heartbeats: the last heartbeat of each worker.
+        queue: the windows in the recompute queue, oldest first.
         rates: looks at the counters, the present one included.
-        canary: the score of the newest canary window that is complete.
+        canary: the score of the canary that is worst compared with its limit.
     """
     counted, rejected = totals(counters)
-    living = alive(words, now_ms)
-    lags = [word.lag_records for word in living if word.lag_records is not None]
-    about = [_survey_health(survey, newest.get(survey.id), now_ms) for survey in surveys]
-    last_ms = max(newest.values(), default=None)
-    reasons = list(_reasons(now_ms, words, living, about, dirty, last_ms))
+    living = alive(heartbeats, now_ms)
+    lags = [beat.lag_records for beat in living if beat.lag_records is not None]
+    replaced = superseded(surveys, last_estimates, now_ms)
+    about = [_survey_health(survey, last_estimates.get(survey.id), now_ms, survey.id in replaced) for survey in surveys]
+    last_ms = max((last for last in last_estimates.values() if last is not None), default=None)
+    reasons = _reasons(now_ms, heartbeats, living, about, queue, last_ms)
     status: Status = "stale" if reasons else "ok"
     return Health(
         now_ms=now_ms,
@@ -158,8 +209,8 @@ def make_health(
         rejected=rejected,
         rejected_per_second=rates.rejected,
         lag_records=sum(lags) if lags else None,
-        dirty_windows=len(dirty),
-        workers=[_worker(word, word in living) for word in words],
+        dirty_windows=len(queue),
+        workers=[_worker(beat, beat in living) for beat in heartbeats],
         last_estimate_ms=last_ms,
         canary=canary,
         surveys=about,
@@ -167,11 +218,11 @@ def make_health(
 
 
 def store_down(now_ms: int, reason: str) -> Health:
-    """Return the health when Redis does not answer: nothing else can be told."""
+    """Return the health when Redis does not answer: nothing else is known."""
     return Health(
         now_ms=now_ms,
         status="down",
-        reasons=[f"Redis does not answer ({reason}). What is shown is the last that was read."],
+        reasons=[f"Redis does not answer ({reason}). The page shows the last state that was read."],
         reports_per_second=None,
         rates=[],
         reports=dict.fromkeys(_COUNTED, 0),
@@ -186,45 +237,45 @@ def store_down(now_ms: int, reason: str) -> Health:
     )
 
 
-def _survey_health(survey: Survey, last_ms: int | None, now_ms: int) -> SurveyHealth:
-    limit_ms = stale_after_ms(survey)
-    return SurveyHealth(survey.id, last_ms, last_ms is not None and now_ms - last_ms > limit_ms, limit_ms)
+def _survey_health(survey: Survey, last_ms: int | None, now_ms: int, replaced: bool) -> SurveyHealth:
+    stale = is_stale(survey, last_ms, now_ms) and not replaced
+    return SurveyHealth(survey.id, last_ms, stale, stale_after_ms(survey))
 
 
-def _worker(word: Heartbeat, living: bool) -> Worker:
+def _worker(beat: Heartbeat, living: bool) -> Worker:
     return Worker(
-        word.worker,
-        word.time_ms,
+        beat.worker,
+        beat.time_ms,
         living,
-        word.lag_records,
-        word.last_batch_ms,
-        word.latency_p50_seconds,
-        word.latency_p99_seconds,
+        beat.lag_records,
+        beat.last_batch_ms,
+        beat.latency_p50_seconds,
+        beat.latency_p99_seconds,
     )
 
 
 def _reasons(
     now_ms: int,
-    words: Sequence[Heartbeat],
+    heartbeats: Sequence[Heartbeat],
     living: Sequence[Heartbeat],
     about: Sequence[SurveyHealth],
-    dirty: Sequence[QueuedWindow],
+    queue: Sequence[QueuedWindow],
     last_ms: int | None,
 ) -> list[str]:
     reasons = []
-    if not living and (words or last_ms is not None):
-        since = f" for {_span(now_ms - max(word.time_ms for word in words))}" if words else ""
+    if not living and (heartbeats or last_ms is not None):
+        since = f" for {_span(now_ms - max(beat.time_ms for beat in heartbeats))}" if heartbeats else ""
         reasons.append(
-            f"No worker has been heard of{since}. Estimates stand still; reports wait in Kafka and none is lost."
+            f"No worker heartbeat{since}. Estimates are not updated; reports wait in Kafka and will be counted later."
         )
-    elif dirty and now_ms - dirty[0].score / 1_000 > DIRTY_MS:
-        windows = "1 window waits" if len(dirty) == 1 else f"{len(dirty)} windows wait"
-        reasons.append(f"{windows} for an estimate: the workers are behind.")
-    silent = [entry for entry in about if entry.stale]
-    if silent and living:
+    elif queue and now_ms - queue[0].score / 1_000 > QUEUED_MS:
+        windows = "1 window waits" if len(queue) == 1 else f"{len(queue)} windows wait"
+        reasons.append(f"{windows} in the recompute queue: the workers are behind.")
+    stale = [entry for entry in about if entry.stale]
+    if stale and living:
         known = [entry for entry in about if entry.last_estimate_ms is not None]
-        which = "any survey" if len(silent) == len(known) else ", ".join(entry.survey for entry in silent)
-        newest_ms = max(entry.last_estimate_ms or 0 for entry in silent)
+        which = "any survey" if len(stale) == len(known) else ", ".join(entry.survey for entry in stale)
+        newest_ms = max(entry.last_estimate_ms or 0 for entry in stale)
         reasons.append(f"No new reports for {which} in the last {_span(now_ms - newest_ms)}.")
     return reasons
 

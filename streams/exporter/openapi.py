@@ -18,7 +18,7 @@ SURVEY_PATTERN: Final = "^[a-z0-9][a-z0-9_-]{0,47}-[0-9a-f]{8}$"
 
 @dataclass(frozen=True)
 class Operation:
-    """One path: what it answers, of which type, and what may be asked."""
+    """One path: its answer, the type of it, and the query parameters."""
 
     path: str
     name: str
@@ -26,10 +26,18 @@ class Operation:
     answer: Any
     query: tuple[str, ...] = ()
     refusals: Mapping[int, str] = field(default_factory=dict)
+    same_as: str = ""
+    """Another operation whose answer this one gives too: a former path that keeps working."""
+
+    @property
+    def handler(self) -> str:
+        """Name of the server's method that answers."""
+        return self.same_as or self.name
 
 
-_NO_SURVEY = "No survey has this id."
-_BAD = "A parameter cannot be read; the body says which and what was expected."
+_NO_SURVEY = "Unknown survey."
+_NO_WINDOW = "Unknown survey, or no window with this start has an estimate."
+_BAD = "A parameter is unknown or has a wrong value; the body names it and what was expected."
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation("/api/v1/surveys", "surveys", "All surveys.", list[api_types.SurveyInfo], (), {400: _BAD}),
@@ -55,17 +63,26 @@ OPERATIONS: tuple[Operation, ...] = (
         "The estimate of one window.",
         api_types.Window,
         (),
-        {400: _BAD, 404: "No survey has this id, or no window with an estimate starts then."},
+        {400: _BAD, 404: _NO_WINDOW},
+    ),
+    Operation(
+        "/api/v1/surveys/{survey}/windows/{start_ms}/history",
+        "history",
+        "How the estimate of one window changed while rungs opened.",
+        api_types.History,
+        (),
+        {400: _BAD, 404: _NO_WINDOW},
     ),
     Operation(
         "/api/v1/surveys/{survey}/windows/{start_ms}/life",
         "life",
-        "How the estimate of one window changed while rungs opened.",
-        api_types.Life,
+        "Former path of `history`; the same answer.",
+        api_types.History,
         (),
-        {400: _BAD, 404: "No survey has this id, or no window with an estimate starts then."},
+        {400: _BAD, 404: _NO_WINDOW},
+        same_as="history",
     ),
-    Operation("/api/v1/health", "health", "How the pipeline is.", api_types.Health, (), {400: _BAD}),
+    Operation("/api/v1/health", "health", "Health of the pipeline.", api_types.Health, (), {400: _BAD}),
     Operation("/api/v1/alerts", "alerts", "The states of the alerts.", api_types.Alerts, (), {400: _BAD}),
 )
 
@@ -88,7 +105,7 @@ PARAMETERS: Mapping[str, dict[str, Any]] = {
     "limit": {
         "name": "limit",
         "in": "query",
-        "description": "Windows at most.",
+        "description": "Most windows to return.",
         "schema": {"type": "integer", "minimum": 1, "maximum": MOST_WINDOWS, "default": RECENT_WINDOWS},
     },
     "from_ms": {
@@ -128,7 +145,7 @@ def description() -> dict[str, Any]:
         "components": {
             "schemas": components,
             "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "description": "Needed if THAW_TOKEN is set."}
+                "token": {"type": "http", "scheme": "bearer", "description": "Required if THAW_TOKEN is set."}
             },
         },
         "security": [{}, {"token": []}],
@@ -140,7 +157,7 @@ def _get(operation: Operation, schema: Any, problem: Any) -> dict[str, Any]:
     refusals = {
         **operation.refusals,
         401: "The token is missing or wrong.",
-        503: "Redis does not answer; try again.",
+        503: "Redis does not answer; try again later.",
     }
     return {
         "operationId": operation.name,
@@ -156,12 +173,12 @@ def _get(operation: Operation, schema: Any, problem: Any) -> dict[str, Any]:
 def _events(problem: Any) -> dict[str, Any]:
     text = (
         "Server-sent events: `health` (Health) and `alerts` (Alerts) every second, `window` (Window) for every window "
-        "whose estimate changed. Ask for the windows themselves after connecting."
+        "whose estimate changed. Request the windows themselves after connecting."
     )
     refusals = {400: _BAD, 401: "The token is missing or wrong.", 503: "Too many listeners; try again later."}
     return {
         "operationId": "events",
-        "summary": "What changes, as it changes.",
+        "summary": "Changes, as they happen.",
         "description": text,
         "parameters": [],
         "responses": {
@@ -187,9 +204,9 @@ def _version() -> str:
 
 def documentation() -> str:
     """Return the table of paths as Markdown, for docs/dashboard.md."""
-    lines = ["| path | what it answers | may be asked |", "|---|---|---|"]
+    lines = ["| path | answer | query parameters |", "|---|---|---|"]
     for operation in OPERATIONS:
         asked = ", ".join(f"`{name}`" for name in operation.query) or ""
         lines.append(f"| `{operation.path}` | {operation.summary} | {asked} |")
-    lines.append("| `/api/v1/events` | What changes, as server-sent events: `health`, `alerts`, `window`. | |")
+    lines.append("| `/api/v1/events` | Changes, as server-sent events: `health`, `alerts`, `window`. | |")
     return "\n".join(lines)

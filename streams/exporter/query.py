@@ -1,4 +1,4 @@
-"""Reading requests: strict, so that a mistyped question is refused instead of answered as another one."""
+"""Strict reading of query parameters: a mistyped parameter is refused, not ignored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LATEST_MS: Final = 2**53 - 1
 
 
 def problem(kind: type[web.HTTPError], text: str) -> web.HTTPError:
-    """Return an error whose body says in JSON what was expected and what came."""
+    """Return an error whose JSON body says what was expected and what was received."""
     return kind(text=msgspec.json.encode(Problem(text)).decode(), content_type="application/json")
 
 
@@ -27,14 +27,14 @@ def refuse(text: str) -> NoReturn:
 
 
 def check_names(query: MultiMapping[str], *allowed: str) -> None:
-    """Refuse parameters that do not exist or stand twice."""
+    """Refuse unknown and repeated parameters."""
     for name in query:
         if name not in allowed:
             near = get_close_matches(name, allowed, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             refuse(f"unknown parameter {_shown(name)}{hint}; expected {', '.join(allowed) or 'none'}")
         if len(query.getall(name)) > 1:
-            refuse(f"parameter {name} must stand once; got it {len(query.getall(name))} times")
+            refuse(f"parameter {name} must be given once; got it {len(query.getall(name))} times")
 
 
 def whole_number(query: MultiMapping[str], name: str, default: int, *, low: int, high: int) -> int:

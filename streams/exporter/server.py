@@ -1,4 +1,4 @@
-"""The exporter's HTTP server: /metrics for Prometheus, / for people, /api/v1 for programs; all from Redis alone."""
+"""The exporter's HTTP server: /metrics for Prometheus, the page at /, /api/v1 for programs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from prometheus_client import CollectorRegistry, exposition
 from streams.exporter import openapi
 from streams.exporter.alert_states import AlertSource
 from streams.exporter.api import Alerts
+from streams.exporter.collector import ThawCollector
 from streams.exporter.feed import Feed
 from streams.exporter.query import LATEST_MS, check_names, number_in, problem, whole_number
-from streams.exporter.reader import Reader, ThawCollector
+from streams.exporter.reader import Reader
 from streams.exporter.views import MOST_WINDOWS, RECENT_WINDOWS, Views, survey_info
 from streams.store.contract import StoreUnavailableError
 
@@ -29,9 +30,9 @@ logger = logging.getLogger(__name__)
 
 PAGE: Final = Path(__file__).parent / "dashboard"
 PING_SECONDS: Final = 15.0
-"""A comment is sent when there was nothing else to say for so long: proxies close what is silent."""
+"""Time between two comments on an event stream: proxies close idle connections."""
 
-# Whatever a survey file says stays text: nothing inline runs, and nothing is loaded from or sent to anywhere else.
+# Text of survey files is never code: no inline script runs, and nothing is loaded from or sent to other hosts.
 HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -57,7 +58,7 @@ class _File:
 
 
 def page_files(folder: Path = PAGE) -> dict[str, _File]:
-    """Read all files of the page into memory, by their path; what is not there at the start is never served."""
+    """Read all files of the page into memory, by their path; files added later are not served."""
     files = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.suffix in _TYPES:
@@ -72,7 +73,7 @@ class Server:
 
     def __init__(self, reader: Reader, views: Views, alerts: AlertSource | None, *, value_limit: int) -> None:
         self._views = views
-        self._alerts = alerts or self._judged
+        self._alerts = alerts or self._stored_alerts
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(ThawCollector(reader, value_limit=value_limit))
         self._lock = asyncio.Lock()
@@ -85,7 +86,7 @@ class Server:
         async with self._lock:
             return await asyncio.to_thread(function)
 
-    async def _judged(self) -> Alerts:
+    async def _stored_alerts(self) -> Alerts:
         found: Alerts = await self.read(self._views.alerts)
         return found
 
@@ -108,7 +109,7 @@ class Server:
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def healthz(self, _request: web.Request) -> web.Response:
-        """Say whether the store answers; for probes."""
+        """Answer 200 if the store answers, else 503; for probes."""
         health = await self.read(self._views.health)
         if health.status == "down":
             raise problem(web.HTTPServiceUnavailable, health.reasons[0])
@@ -139,28 +140,30 @@ class Server:
         return _json(await self.read(lambda: self._views.windows(survey, from_ms=from_ms, to_ms=to_ms, limit=limit)))
 
     async def window(self, request: web.Request) -> web.Response:
-        """Tell one window."""
+        """Return the estimate of one window."""
         return await self._one_window(request, self._views.window)
 
-    async def life(self, request: web.Request) -> web.Response:
-        """Tell the life of one window."""
-        return await self._one_window(request, self._views.life)
+    async def history(self, request: web.Request) -> web.Response:
+        """Return how the estimate of one window changed."""
+        return await self._one_window(request, self._views.history)
 
     async def health(self, request: web.Request) -> web.Response:
-        """Tell how the pipeline is; 200 even when it is ill, since that is the answer."""
+        """Return the health of the pipeline, with status 200 whatever it is."""
         check_names(request.query)
         return _json(await self.read(self._views.health))
 
     async def alerts(self, request: web.Request) -> web.Response:
-        """Tell the states of the alerts."""
+        """Return the states of the alerts."""
         check_names(request.query)
         return _json(await self._alerts())
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """Stream what changes."""
+        """Stream changes as server-sent events."""
         check_names(request.query)
         if self.feed.full:
-            raise problem(web.HTTPServiceUnavailable, "too many listeners; try again later, or ask without streaming")
+            raise problem(
+                web.HTTPServiceUnavailable, "too many listeners; try again later, or poll /api/v1/health and /windows"
+            )
         headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         response = web.StreamResponse(headers=headers | HEADERS)
         await response.prepare(request)
@@ -181,7 +184,7 @@ class Server:
         survey_id = request.match_info["survey"]
         survey = await self.read(lambda: self._views.survey(survey_id))
         if survey is None:
-            raise problem(web.HTTPNotFound, "no such survey; /api/v1/surveys lists them")
+            raise problem(web.HTTPNotFound, "unknown survey; /api/v1/surveys lists them")
         return survey
 
     async def _one_window(self, request: web.Request, view: Callable[[Any, int], Any]) -> web.Response:
@@ -198,7 +201,7 @@ async def _ping(response: web.StreamResponse) -> None:
     while True:
         await asyncio.sleep(PING_SECONDS)
         try:
-            await response.write(b": still here\n\n")
+            await response.write(b": ping\n\n")
         except ConnectionResetError:
             return
 
@@ -214,7 +217,7 @@ def _json_bytes(body: bytes) -> web.Response:
 
 
 def _guard(token: str) -> Any:
-    """Return the middleware that asks for the token, adds headers, and turns failures into JSON."""
+    """Return the middleware that checks the token, adds headers, and turns failures into JSON."""
     secret = token.encode()
 
     def allowed(request: web.Request) -> bool:
@@ -230,7 +233,9 @@ def _guard(token: str) -> Any:
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             if not allowed(request):
-                error = problem(web.HTTPUnauthorized, "show the token as `Authorization: Bearer TOKEN`")
+                error = problem(
+                    web.HTTPUnauthorized, "token missing or wrong; send it as `Authorization: Bearer TOKEN`"
+                )
                 error.headers["WWW-Authenticate"] = 'Bearer realm="thaw"'
                 raise error
             response = await handler(request)
@@ -242,7 +247,7 @@ def _guard(token: str) -> Any:
             raise
         except Exception:
             logger.exception("%s %s failed", request.method, request.path)
-            response = _plain(problem(web.HTTPInternalServerError, "a fault of the exporter; its log tells more"))
+            response = _plain(problem(web.HTTPInternalServerError, "internal error of the exporter; see its log"))
         if not response.prepared:
             response.headers.update(HEADERS)
         return response
@@ -251,11 +256,11 @@ def _guard(token: str) -> Any:
 
 
 def _plain(error: web.HTTPException) -> web.Response:
-    """Return an error as an ordinary answer; those of aiohttp itself (no such path, wrong method) in our form."""
+    """Return an error as an ordinary answer; those of aiohttp itself (unknown path, wrong method) in the same form."""
     if error.content_type == "application/json":
         body = error.body
     else:
-        body = msgspec.json.encode({"error": f"{error.status} {error.reason}; /api/openapi.json lists what there is"})
+        body = msgspec.json.encode({"error": f"{error.status} {error.reason}; /api/openapi.json lists all paths"})
     kept = {name: value for name, value in error.headers.items() if name in ("Allow", "WWW-Authenticate")}
     return web.Response(status=error.status, body=body, content_type="application/json", headers=kept)
 
@@ -273,9 +278,9 @@ def make_app(
     Args:
         reader: reads the store.
         value_limit: values of a survey that get series.
-        views: what the API tells; by default without truths and workers.
-        alerts: where the states of alerts come from; by default they are judged by what is stored.
-        token: callers of /api and /metrics must show it, if not empty.
+        views: the answers of the API; by default without truths and heartbeats.
+        alerts: where the states of alerts come from; by default they are evaluated on what is stored.
+        token: required by /api and /metrics, if not empty.
     """
     server = Server(reader, views or Views(reader), alerts, value_limit=value_limit)
     app = web.Application(middlewares=[_guard(token)])
@@ -286,7 +291,7 @@ def make_app(
     app.router.add_get("/api/openapi.json", server.openapi)
     app.router.add_get("/api/v1/events", server.events)
     for operation in openapi.OPERATIONS:
-        app.router.add_get(operation.path, getattr(server, operation.name))
+        app.router.add_get(operation.path, getattr(server, operation.handler))
 
     async def feeding(_app: web.Application) -> AsyncIterator[None]:
         task = asyncio.create_task(server.feed.run())
@@ -294,9 +299,9 @@ def make_app(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    async def hang_up(_app: web.Application) -> None:
+    async def close_streams(_app: web.Application) -> None:
         server.feed.close()
 
     app.cleanup_ctx.append(feeding)
-    app.on_shutdown.append(hang_up)
+    app.on_shutdown.append(close_streams)
     return app

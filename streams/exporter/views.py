@@ -1,20 +1,32 @@
-"""What the API tells, read from the store, the workers' board and the truth of simulated fleets. Blocking."""
+"""The answers of the API, read from the store, the heartbeats and the truth of simulated fleets. Blocking."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-import msgspec
 from redis.exceptions import RedisError
 
 from producers.clock import Clock, system_clock
 from producers.simulation.truth import Truth as TrueShares
 from producers.survey.survey import Survey
 from streams.exporter.alert_states import in_order, pipeline_alerts, threshold_alerts
-from streams.exporter.api import Alerts, CanaryScore, Health, Life, Quantity, SurveyInfo, Truth, Window, Windows
-from streams.exporter.health import CANARY_WINDOWS, Rates, canary_score, make_health, store_down
-from streams.exporter.reader import Reader, windows_by_age
+from streams.exporter.api import (
+    AlertBound,
+    Alerts,
+    CanaryScore,
+    Health,
+    History,
+    HistoryPoint,
+    SurveyInfo,
+    Truth,
+    ValueEstimate,
+    Window,
+    Windows,
+)
+from streams.exporter.health import Rates, make_health, store_down
+from streams.exporter.quantities import quantities
+from streams.exporter.reader import Reader
 from streams.store.contract import StoreUnavailableError
 from streams.store.heartbeats import Heartbeat
 from streams.windows.record import EstimateRecord
@@ -22,29 +34,29 @@ from streams.windows.record import EstimateRecord
 RECENT_WINDOWS: Final = 60
 """Windows that the page shows and the feed watches."""
 MOST_WINDOWS: Final = 500
-"""Windows in one answer at most. More: one request can hold up all others for seconds."""
+"""Windows in one answer at most. With more, one request could block all others for seconds."""
 _FRESH_LEAST: Final = 12
 _FRESH_MOST: Final = 200
 
 
 class TruthSource(Protocol):
-    """Where simulated fleets leave their truth; `producers.simulation.truth.RedisTruthBoard` is one."""
+    """Where simulated fleets store their truth; `producers.simulation.truth.RedisTruthBoard` is one."""
 
     def read(self, survey_id: str, window_ms: int) -> TrueShares | None:
         """Return the truth of a window, None if no simulated fleet wrote it."""
         ...
 
 
-class WordSource(Protocol):
-    """Where workers say that they live; `streams.store.heartbeats.Heartbeats` is one."""
+class HeartbeatSource(Protocol):
+    """Where workers publish their heartbeats; `streams.store.heartbeats.Heartbeats` is one."""
 
     def read(self) -> list[Heartbeat]:
-        """Return the last word of each worker."""
+        """Return the last heartbeat of each worker."""
         ...
 
 
 def survey_info(survey: Survey) -> SurveyInfo:
-    """Return what the API tells about a survey."""
+    """Convert a survey to its API type."""
     mechanism = survey.mechanism
     return SurveyInfo(
         id=survey.id,
@@ -62,13 +74,9 @@ def survey_info(survey: Survey) -> SurveyInfo:
         population=survey.population,
         alpha=survey.alpha,
         jitter_ms=survey.jitter_ms,
-        quantities=[_quantity(mechanism.name, label) for label in mechanism.labels],
+        quantities=[quantity.kind for quantity in quantities(survey)],
         canary=survey.canary is not None,
     )
-
-
-def _quantity(mechanism: str, label: str) -> Quantity:
-    return "mean" if mechanism == "mean" or (mechanism in ("lpp", "pckv_ue") and label.endswith("/mean")) else "share"
 
 
 def fresh_windows(survey: Survey) -> int:
@@ -78,17 +86,17 @@ def fresh_windows(survey: Survey) -> int:
 
 
 class Views:
-    """Everything the API can be asked. Any call may raise StoreUnavailableError."""
+    """All answers of the API. Any call may raise StoreUnavailableError."""
 
     def __init__(
         self,
         reader: Reader,
         *,
         truths: TruthSource | None = None,
-        words: WordSource | None = None,
+        heartbeats: HeartbeatSource | None = None,
         clock: Clock = system_clock,
     ) -> None:
-        self._reader, self._truths, self._words, self._clock = reader, truths, words, clock
+        self._reader, self._truths, self._heartbeats, self._clock = reader, truths, heartbeats, clock
         self._rates = Rates()
 
     def surveys(self) -> list[SurveyInfo]:
@@ -108,22 +116,32 @@ class Views:
     def window(self, survey: Survey, start_ms: int) -> Window | None:
         """Return one window; None if it has no estimate."""
         record = self._reader.record(survey.id, start_ms)
-        return None if record is None else _window(record, self._truth(survey, start_ms))
+        return None if record is None else window_of(record, self._truth(survey, start_ms))
 
-    def life(self, survey: Survey, start_ms: int) -> Life | None:
-        """Return the life of a window; None if it has no estimate."""
+    def history(self, survey: Survey, start_ms: int) -> History | None:
+        """Return how the estimate of a window changed; None if it has no estimate."""
         if self._reader.record(survey.id, start_ms) is None:
             return None
         info = survey_info(survey)
         later = (survey.opening_ms(start_ms, rung) for rung in range(1, len(survey.opens_ms)))
-        return Life(
+        return History(
             survey=survey.id,
             window_start_ms=start_ms,
             window_end_ms=survey.windows.end(start_ms),
             values=info.values,
             openings_ms=[start_ms, *later],
             epsilons=info.epsilons,
-            points=self._reader.life(survey.id, start_ms),
+            points=[
+                HistoryPoint(
+                    time_ms=point.time_ms,
+                    users_per_rung=point.users_per_rung,
+                    values=point.values,
+                    estimate=point.estimate,
+                    lower=point.lower,
+                    upper=point.upper,
+                )
+                for point in self._reader.history(survey.id, start_ms)
+            ],
         )
 
     def recent(self, *, thoroughly: bool) -> Iterable[Window]:
@@ -136,62 +154,44 @@ class Views:
                     yield window
 
     def health(self) -> Health:
-        """Return how the pipeline is; never raises."""
+        """Return the health of the pipeline; never raises."""
         now_ms = self._clock()
         try:
             surveys = self._reader.surveys()
-            counters = [self._reader.counters(survey.id) for survey in surveys] + [self._reader.strangers()]
+            counters = [self._reader.counters(survey.id) for survey in surveys] + [
+                self._reader.unknown_survey_counters()
+            ]
             rejected = sum(count for some in counters for name, count in some.items() if name.startswith("rejected:"))
             self._rates.look(now_ms, sum(some.get("applied", 0) for some in counters), rejected)
             return make_health(
                 now_ms,
                 surveys=surveys,
-                newest=self._newest(surveys),
+                last_estimates={survey.id: self._reader.last_estimate_ms(survey.id) for survey in surveys},
                 counters=counters,
-                words=self._heartbeats(),
-                dirty=self._reader.marks(),
+                heartbeats=self._read_heartbeats(),
+                queue=self._reader.recompute_queue(),
                 rates=self._rates,
-                canary=self._canary(surveys, now_ms),
+                canary=self._worst_canary(surveys),
             )
         except StoreUnavailableError as error:
             return store_down(now_ms, str(error))
 
     def alerts(self) -> Alerts:
-        """Judge all rules by what is stored: for those who have no Prometheus, or do not want the page to ask it."""
+        """Evaluate the alert rules on what is stored: for installations without Prometheus."""
         found = pipeline_alerts(self.health())
         for survey in self._reader.surveys():
             if survey.alerts:
-                read = {
-                    age: self._reader.record(survey.id, at) for age, at in windows_by_age(survey, self._clock()).items()
-                }
-                records = {age: record for age, record in read.items() if record is not None}
-                found += threshold_alerts(survey, records)
+                found += threshold_alerts(survey, self._reader.records_by_age(survey))
         return Alerts("estimates", in_order(found))
 
-    def _newest(self, surveys: Sequence[Survey]) -> dict[str, int]:
-        """Return when the newest estimate of each survey was computed: one of its latest three windows has it."""
-        newest = {}
-        for survey in surveys:
-            records = self._reader.windows(survey.id, 3)
-            if records:
-                newest[survey.id] = max(record.computed_ms for record in records)
-        return newest
+    def _worst_canary(self, surveys: Sequence[Survey]) -> CanaryScore | None:
+        """Return the score of the canary that is worst compared with its limit."""
+        scores = [score for survey in surveys if (score := self._reader.canary(survey)) is not None]
+        return max(scores, key=lambda score: abs(score.z) / score.limit, default=None)
 
-    def _canary(self, surveys: Sequence[Survey], now_ms: int) -> CanaryScore | None:
-        """Score the newest complete windows of the first canary."""
-        for survey in surveys:
-            if survey.canary is not None:
-                complete_ms = now_ms - survey.windows.size_ms - survey.opens_ms[-1] - survey.jitter_ms
-                starts = [start_ms for start_ms in self._reader.starts(survey.id) if start_ms <= complete_ms]
-                read = [self._reader.record(survey.id, start_ms) for start_ms in starts[-CANARY_WINDOWS:]]
-                score = canary_score(survey, [record for record in read if record is not None])
-                if score is not None:
-                    return score
-        return None
-
-    def _heartbeats(self) -> list[Heartbeat]:
+    def _read_heartbeats(self) -> list[Heartbeat]:
         try:
-            return self._words.read() if self._words is not None else []
+            return self._heartbeats.read() if self._heartbeats is not None else []
         except RedisError as error:
             raise StoreUnavailableError(str(error)) from error
 
@@ -201,11 +201,48 @@ class Views:
         except RedisError as error:
             raise StoreUnavailableError(str(error)) from error
         except (ValueError, KeyError, TypeError):
-            return None  # whatever lies there was not written by a fleet of this version
+            return None  # not written by a fleet of this version
         if truth is None or len(truth.shares) != len(survey.mechanism.labels):
             return None
         return Truth(list(truth.shares), truth.devices, truth.settled)
 
 
-def _window(record: EstimateRecord, truth: Truth | None) -> Window:
-    return Window(**msgspec.structs.asdict(record), truth=truth)
+def window_of(record: EstimateRecord, truth: Truth | None) -> Window:
+    """Convert a stored estimate to its API type."""
+    return Window(
+        version=record.version,
+        survey=record.survey,
+        window_start_ms=record.window_start_ms,
+        window_end_ms=record.window_end_ms,
+        read_ms=record.read_ms,
+        computed_ms=record.computed_ms,
+        users=record.users,
+        users_per_rung=record.users_per_rung,
+        epsilons=record.epsilons,
+        method=record.method,
+        population=record.population,
+        alpha=record.alpha,
+        homogeneity_p=record.homogeneity_p,
+        notes=record.notes,
+        values=[
+            ValueEstimate(
+                value=row.value,
+                estimate=row.estimate,
+                variance=row.variance,
+                lower=row.lower,
+                upper=row.upper,
+                simultaneous_lower=row.simultaneous_lower,
+                simultaneous_upper=row.simultaneous_upper,
+                always_valid_lower=row.always_valid_lower,
+                always_valid_upper=row.always_valid_upper,
+            )
+            for row in record.values
+        ],
+        alerts=[
+            AlertBound(
+                value=bound.value, side=bound.side, threshold=bound.threshold, alpha=bound.alpha, bound=bound.bound
+            )
+            for bound in record.alerts
+        ],
+        truth=truth,
+    )

@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tomli_w
+import yaml
 
 from estimators.exact.randomness import SeededBits
 from producers.survey.survey import parse_survey
-from streams.exporter.alert_rules import render, survey_group
+from streams.exporter.alert_rules import rules_text
 from streams.local.process import Child, free_ports
 from tests.integration.workers import Reports, System
 from tests.support.deadline import until
@@ -73,7 +74,7 @@ def test_amtool_accepts_the_configuration() -> None:
     assert judged.returncode == 0, judged.stdout + judged.stderr
 
 
-def test_promtool_accepts_rules_whatever_the_values_are_called(tmp_path: Path) -> None:
+def test_alerts_carry_any_name_of_a_value_as_text(tmp_path: Path) -> None:
     values = [
         "{{ $value }}",
         '"} or vector(1) #',
@@ -85,13 +86,41 @@ def test_promtool_accepts_rules_whatever_the_values_are_called(tmp_path: Path) -
         "`{{`",
         "{{ end }}",
     ]
-    text = tomli_w.dumps(
-        tomllib.loads(survey_text()) | {"values": values, "alert": [{"value": value, "above": 0.5} for value in values]}
+    survey = parse_survey(
+        tomli_w.dumps(
+            tomllib.loads(survey_text())
+            | {"values": values, "alert": [{"value": value, "above": 0.5} for value in values]}
+        )
     )
-    (tmp_path / "rules.yaml").write_text(render([survey_group(parse_survey(text))]))
-    judged = tool("promtool", "check", "rules", str(tmp_path / "rules.yaml"))
+    series, expected = [], []
+    for rule in survey.alerts:
+        labels = f"survey={go_quoted(survey.id)},value={go_quoted(rule.value)},side={go_quoted(rule.side)}"
+        series += [
+            {"series": f"thaw_alert_threshold_ratio{{{labels}}}", "values": "0.5x5"},
+            {"series": f"thaw_alert_false_alarm_ratio{{{labels}}}", "values": "0.001x5"},
+            {"series": f'thaw_alert_bound_ratio{{{labels},window="1"}}', "values": "0.75x5"},
+        ]
+        annotations = {
+            "summary": f"{rule.value} in {survey.id} is above its threshold of 50%",
+            "description": "The lower bound of its share is 75% in the open window or one of the last five. The bound "
+            "is always valid: false alarms occur in at most 0.1% of windows. Check the canary, then treat the change "
+            "as real.",
+            "runbook_url": "docs/runbooks/ThawFrequencyAboveThreshold.md",
+        }
+        named = {"severity": "page", "survey": survey.id, "value": rule.value}
+        expected.append({"exp_labels": named, "exp_annotations": annotations})
+    case = {"eval_time": "2m", "alertname": "ThawFrequencyAboveThreshold", "exp_alerts": expected}
+    test = {"interval": "1m", "input_series": series, "alert_rule_test": [case]}
+    shutil.copy(PROMETHEUS / "rules" / "thaw.yaml", tmp_path)
+    (tmp_path / "names.yaml").write_text(yaml.safe_dump({"rule_files": ["thaw.yaml"], "tests": [test]}))
+    judged = tool("promtool", "test", "rules", "names.yaml", cwd=tmp_path)
     assert judged.returncode == 0, judged.stdout + judged.stderr
-    assert f"{len(values) + 3} rules found" in judged.stdout
+
+
+def go_quoted(text: str) -> str:
+    """Return a string literal of PromQL."""
+    plain = {character for character in text if character.isprintable() and character not in '"\\'}
+    return '"' + "".join(c if c in plain else f"\\U{ord(c):08x}" for c in text) + '"'
 
 
 class Webhook:
@@ -202,7 +231,7 @@ def test_a_jump_reaches_the_webhook_and_a_share_just_below_the_threshold_does_no
     system = System(kafka, redis_url, topic_prefix, tmp_path, text=survey_text() + RULE)
     system.create_topics()
     (tmp_path / "prometheus").mkdir()
-    (tmp_path / "prometheus" / "rules.yaml").write_text(render([survey_group(system.survey)]))
+    (tmp_path / "prometheus" / "rules.yaml").write_text(rules_text())
     worker_port, exporter_port = free_ports(2)
     with (
         webhook() as hook,
@@ -243,8 +272,8 @@ def test_a_jump_reaches_the_webhook_and_a_share_just_below_the_threshold_does_no
             "survey": system.survey.id,
             "value": "red",
         }
-        assert alert["annotations"]["summary"] == f"red in {system.survey.id} is surely above 50 %"
-        assert "at most 0.0001 % of windows" in alert["annotations"]["description"]
+        assert alert["annotations"]["summary"] == f"red in {system.survey.id} is above its threshold of 50%"
+        assert "at most 0.0001% of windows" in alert["annotations"]["description"]
         [active] = get(f"{manager.url}/api/v2/alerts")
         assert active["labels"] == alert["labels"]
         assert query(prometheus, "max(thaw_alert_bound_ratio)")[""] > THRESHOLD

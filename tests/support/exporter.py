@@ -36,13 +36,13 @@ class Known:
 
 
 class Board:
-    """Truths of simulated fleets by window, and words of workers."""
+    """Truths of simulated fleets by window, and heartbeats of workers."""
 
-    def __init__(self, truths: Mapping[int, TrueShares] | None = None, words: Sequence[Heartbeat] = ()) -> None:
-        self._truths, self._words = truths or {}, words
+    def __init__(self, truths: Mapping[int, TrueShares] | None = None, heartbeats: Sequence[Heartbeat] = ()) -> None:
+        self._truths, self._heartbeats = truths or {}, heartbeats
 
     def read(self, *place: Any) -> Any:
-        return self._truths.get(place[1]) if place else list(self._words)
+        return self._truths.get(place[1]) if place else list(self._heartbeats)
 
 
 def record_of(
@@ -75,7 +75,7 @@ def record_of(
 
 
 def save(store: MemoryStore, record: EstimateRecord) -> None:
-    """Store a record and the point of its life."""
+    """Store a record and the point of its history."""
     place = record.survey, record.window_start_ms
     secret = store.lock(*place, 1_000)
     assert secret is not None
@@ -91,7 +91,7 @@ def converse(store: MemoryStore, surveys: Sequence[Survey], conversation: Conver
         clock = ManualClock(NOW_MS)
         reader = Reader(store, Known(*surveys), clock=clock)
         board = options.pop("board", Board())
-        views = Views(reader, truths=board, words=board, clock=clock)
+        views = Views(reader, truths=board, heartbeats=board, clock=clock)
         app = make_app(reader, value_limit=100, views=views, **options)
         async with TestClient(TestServer(app)) as client:
             return await conversation(client)

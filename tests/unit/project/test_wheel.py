@@ -11,7 +11,7 @@ import pytest
 from tests.support.paths import ROOT
 
 PACKAGES = ("estimators", "producers", "streams")
-CARRIED = ("kafka", "surveys")
+CARRIED = ("kafka", "prometheus/rules", "surveys")
 
 
 def files_of(folder: Path) -> Iterator[Path]:

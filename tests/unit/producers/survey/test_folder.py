@@ -87,3 +87,16 @@ def test_a_folder_that_cannot_be_read_is_reported_once(tmp_path: Path, caplog: p
     (tmp_path / "none").mkdir()
     write(tmp_path / "none" / "colour.toml", survey_text())
     assert surveys.get(COLOUR.digest, NOW + 2 * RESCAN_MS) is not None
+
+
+def test_a_process_that_only_shows_surveys_lists_what_the_folder_holds(folder: Path) -> None:
+    write(folder / "shade.toml", survey_text(name='name = "shade"'))
+    kept, shown = SurveyFolder(folder, NOW), SurveyFolder(folder, NOW, keep_removed=False)
+    changed = survey(ladder="ladder = [0.5, 1.0, 3.0]")
+    write(folder / "colour.toml", survey_text(ladder="ladder = [0.5, 1.0, 3.0]"), version=1)
+    (folder / "shade.toml").unlink()
+    later = NOW + RESCAN_MS
+    assert [found.id for found in shown.surveys(later)] == [changed.id]
+    assert {found.id for found in kept.surveys(later)} == {COLOUR.id, SHADE.id, changed.id}
+    write(folder / "colour.toml", "rubbish", version=2)
+    assert [found.id for found in shown.surveys(later + RESCAN_MS)] == [changed.id], "the last good version"

@@ -10,7 +10,7 @@ from aiohttp.test_utils import TestServer
 
 from producers.survey.survey import parse_survey
 from streams.exporter.alert_states import PrometheusAlerts, alerts_of, pipeline_alerts, threshold_alerts
-from streams.exporter.api import Alerts, CanaryScore, Health
+from streams.exporter.api import Alerts, CanaryScore, Health, SurveyHealth
 from streams.exporter.health import store_down
 from streams.windows.record import AlertBound, EstimateRecord
 from tests.support.clock import ManualClock
@@ -40,7 +40,7 @@ def test_a_rule_fires_when_its_bound_is_beyond_the_threshold_and_not_before() ->
     assert states == [("ThawFrequencyAboveThreshold", "firing"), ("ThawFrequencyBelowThreshold", "inactive")]
     [above, below] = threshold_alerts(COLOUR, {"open": record(0.4, None), "1": record(None, 0.05)})
     assert (above.state, below.state, below.window) == ("inactive", "firing", "1")
-    assert below.summary == "blue is surely below 0.1: the bound is 0.05"
+    assert below.summary == "blue is below its threshold of 0.1: the upper bound is 0.05"
     assert below.since_ms is None, "the stored estimate does not tell since when"
 
 
@@ -51,11 +51,14 @@ def test_bounds_of_a_rule_that_was_changed_since_do_not_count() -> None:
 
 def test_a_store_that_is_away_and_a_canary_that_strays_are_alerts() -> None:
     down = store_down(NOW_MS, "no route")
-    assert [(alert.name, alert.state) for alert in pipeline_alerts(down)] == [("ThawEstimateStale", "firing")]
+    assert [(alert.name, alert.state) for alert in pipeline_alerts(down)] == [
+        ("ThawStoreDown", "firing"),
+        ("ThawEstimateStale", "inactive"),
+    ]
     strayed = CanaryScore("canary-00000000", WEEK, "north", -7.25, 3.5)
     ok: Health = msgspec.structs.replace(down, status="ok", reasons=[], canary=strayed)
-    [stale, canary] = pipeline_alerts(ok)
-    assert (stale.state, stale.summary) == ("inactive", "")
+    [up, stale, canary] = pipeline_alerts(ok)
+    assert (up.state, up.summary, stale.state, stale.summary) == ("inactive", "", "inactive", "")
     assert (canary.state, canary.summary) == ("firing", "north is -7.2 standard errors from its truth")
 
 
@@ -69,9 +72,17 @@ def test_without_prometheus_the_api_judges_by_what_is_stored() -> None:
     answer: Alerts = converse(store, [COLOUR], talk)
     assert answer.source == "estimates"
     assert [(alert.name, alert.value) for alert in answer.alerts if alert.state == "firing"] == [
-        ("ThawEstimateStale", None),
         ("ThawFrequencyAboveThreshold", "red"),
-    ], "no worker speaks in this test, so estimates stand still"
+    ]
+
+
+def test_a_stale_survey_is_an_alert_by_the_same_limit_as_the_rule() -> None:
+    down = store_down(NOW_MS, "no route")
+    late = SurveyHealth("colour-00000000", NOW_MS - 130_000, True, 120_000)
+    fresh = SurveyHealth("shade-00000000", NOW_MS, False, 120_000)
+    _, stale = pipeline_alerts(msgspec.structs.replace(down, status="stale", surveys=[late, fresh]))
+    assert (stale.name, stale.state, stale.survey) == ("ThawEstimateStale", "firing", "colour-00000000")
+    assert stale.summary == "The last estimate is 130 s old; the limit is 120 s"
 
 
 ANSWER: dict[str, Any] = {
@@ -119,7 +130,7 @@ def test_prometheus_is_read_firing_alerts_first() -> None:
     [(200, ANSWER), (500, {}), (200, {}), (200, {"data": None}), (200, []), (200, "<html>")],
     ids=["good", "error", "empty", "null", "list", "text"],
 )
-def test_a_prometheus_that_is_ill_is_told_as_unreachable(status: int, body: Any) -> None:
+def test_a_failing_prometheus_is_reported_as_unreachable(status: int, body: Any) -> None:
     asked = 0
 
     async def rules(_request: web.Request) -> web.Response:
@@ -137,7 +148,7 @@ def test_a_prometheus_that_is_ill_is_told_as_unreachable(status: int, body: Any)
     first, second = asyncio.run(talk())
     assert first == second
     assert first.source == ("prometheus" if body is ANSWER else "unreachable")
-    assert asked == 1, "however many people look, Prometheus is asked every other second"
+    assert asked == 1, "Prometheus is asked every other second, for any number of viewers"
 
 
 def test_a_prometheus_that_is_not_there_is_told_as_unreachable() -> None:

@@ -3,22 +3,27 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
-from producers.survey.survey import Survey
-from streams.exporter.reader import Reader, chosen_values, windows_by_age
+from producers.survey.survey import Canary, Survey, parse_survey
+from streams.exporter.collector import Families, chosen_values
+from streams.exporter.health import stale_after_ms
+from streams.exporter.reader import Reader, windows_by_age
 from streams.exporter.server import make_app
+from streams.exporter.views import Views
 from streams.metrics import METRICS
 from streams.store.contract import UNKNOWN_SURVEY, QueuedWindow, StoreUnavailableError
-from streams.windows.record import EstimateRecord, ValueEstimate
+from streams.windows.record import AlertBound, EstimateRecord, ValueEstimate
 from tests.support.clock import ManualClock
 from tests.support.memory_store import MemoryStore
-from tests.support.surveys import WEEK, survey
+from tests.support.surveys import WEEK, survey, survey_text
 
 MINUTE_MS = 60_000
 NOW_MS = WEEK + 10_000
@@ -138,14 +143,170 @@ def test_estimates_counters_and_times_become_metrics(store: MemoryStore) -> None
     assert value("thaw_reports_expired_total", survey=colour.id) == 4
     assert value("thaw_reports_rejected_total", survey=colour.id, reason="rung") == 2
     assert value("thaw_reports_rejected_total", survey=UNKNOWN_SURVEY, reason="magic") == 3
-    assert value("thaw_dirty_windows") == 1
+    assert value("thaw_recompute_queue_windows") == 1
     assert {dict(labels)["window"] for name, labels in found if "window" in dict(labels)} == {"open", "1"}
+
+
+def values_of(store: MemoryStore, name: str, *surveys: Survey) -> dict[str, float]:
+    """Return the samples of one metric by survey id."""
+    found = samples(serve(store, *surveys)(lambda client: text_of(client, "/metrics")))
+    return {dict(labels)["survey"]: value for (sample, labels), value in found.items() if sample == name}
+
+
+LIMITED = (
+    survey_text()
+    + """
+[[alert]]
+value = "red"
+above = 0.4
+
+[limits]
+band = 0.077
+stale = "7m"
+budget = 0.66
+flood = 31
+"""
+)
+
+
+def test_thresholds_and_limits_of_the_survey_file_become_metrics(store: MemoryStore) -> None:
+    colour = parse_survey(LIMITED)
+    [rule] = colour.alerts
+    stored = [AlertBound("red", "above", 0.4, rule.alpha, 0.45)]
+    save(store, msgspec.structs.replace(record_of(colour, WEEK, [0.5, 0.3, 0.2]), alerts=stored))
+    found = samples(serve(store, colour)(lambda client: text_of(client, "/metrics")))
+    assert {name: value for (name, _), value in found.items() if re.match("thaw_(limit|alert)_", name)} == {
+        "thaw_limit_band": 0.077,
+        "thaw_limit_stale_seconds": 420,
+        "thaw_limit_budget_ratio": 0.66,
+        "thaw_limit_shard_reports_per_second": 31,
+        "thaw_alert_threshold_ratio": 0.4,
+        "thaw_alert_false_alarm_ratio": 0.01,
+        "thaw_alert_bound_ratio": 0.45,
+    }
+    assert values_of(store, "thaw_limit_band", survey()) == {}, "no limit, no series, no alert"
+    assert values_of(store, "thaw_limit_stale_seconds", survey()) == {colour.id: 120}
+
+
+def test_a_bound_of_a_rule_that_was_changed_since_is_not_exported(store: MemoryStore) -> None:
+    colour = parse_survey(LIMITED)
+    stored = [AlertBound("red", "above", 0.3, 0.01, 0.45), AlertBound("red", "below", 0.3, 0.01, 0.1)]
+    save(store, msgspec.structs.replace(record_of(colour, WEEK, [0.5, 0.3, 0.2]), alerts=stored))
+    assert values_of(store, "thaw_alert_bound_ratio", colour) == {}
+
+
+MEAN = """
+name = "delay"
+question = "How long did it take?"
+values = ["delay"]
+
+[mechanism]
+name = "mean"
+low = 0
+high = 500
+
+[release]
+kind = "listed"
+ladder = [1.0]
+opens = ["0s"]
+
+[window]
+size = "1m"
+retention = "5m"
+
+[budget]
+lifetime = 100
+
+[[alert]]
+value = "delay"
+above = 120
+"""
+
+
+def test_means_are_not_ratios(store: MemoryStore) -> None:
+    delay = parse_survey(MEAN)
+    [label], [rule] = delay.mechanism.labels, delay.alerts
+    stored = [AlertBound(label, "above", 120.0, rule.alpha, 125.5)]
+    save(store, msgspec.structs.replace(record_of(delay, WEEK, [130.0]), alerts=stored))
+    found = samples(serve(store, delay)(lambda client: text_of(client, "/metrics")))
+    named = {name: value for (name, labels), value in found.items() if dict(labels).get("value") == label}
+    assert named == {
+        "thaw_mean_estimate": 130.0,
+        "thaw_mean_variance": 0.01,
+        "thaw_mean_lower_bound": 129.9,
+        "thaw_mean_upper_bound": 130.1,
+        "thaw_alert_mean_bound": 125.5,
+        "thaw_alert_mean_threshold": 120.0,
+        "thaw_alert_false_alarm_ratio": 0.01,
+    }
+
+
+def test_a_removed_survey_has_no_series(store: MemoryStore) -> None:
+    colour, shade = survey(), survey(name='name = "shade"')
+    for known in (colour, shade):
+        save(store, record_of(known, WEEK, [0.5, 0.3, 0.2]))
+    both = serve(store, colour, shade)(lambda client: text_of(client, "/metrics"))
+    one = serve(store, shade)(lambda client: text_of(client, "/metrics"))
+    assert colour.id in both
+    assert colour.id not in one
+    assert shade.id in one
+
+
+def test_the_old_id_of_a_changed_survey_has_no_limits_once_it_is_stale(store: MemoryStore) -> None:
+    old, new = survey(), survey(ladder="ladder = [0.5, 1.0, 3.0]")
+    assert (old.name, old.id != new.id) == (new.name, True)
+    stale = msgspec.structs.replace(
+        record_of(old, WEEK - MINUTE_MS, [0.5, 0.3, 0.2]), computed_ms=NOW_MS - stale_after_ms(old) - 1
+    )
+    save(store, stale)
+    limit = "thaw_limit_stale_seconds"
+    assert set(values_of(store, limit, old, new)) == {old.id, new.id}, "the new survey has no estimate yet"
+    save(store, record_of(new, WEEK, [0.5, 0.3, 0.2]))
+    assert set(values_of(store, limit, old, new)) == {new.id}
+    save(store, record_of(old, WEEK, [0.5, 0.3, 0.2]))
+    assert set(values_of(store, limit, old, new)) == {old.id, new.id}, "late reports still arrive for the old one"
+
+
+def test_the_last_estimate_is_the_newest_computation_of_the_newest_windows(store: MemoryStore) -> None:
+    colour = survey()
+    save(store, record_of(colour, WEEK - MINUTE_MS, [0.5, 0.3, 0.2]))
+    save(store, msgspec.structs.replace(record_of(colour, WEEK, [0.5, 0.3, 0.2]), computed_ms=NOW_MS - 9_000))
+    name = "thaw_last_estimate_timestamp_seconds"
+    assert values_of(store, name, colour) == {colour.id: (NOW_MS - 400) / 1_000}
+    reader = Reader(store, Known(colour), clock=ManualClock(NOW_MS))
+    assert Views(reader, clock=ManualClock(NOW_MS)).health().surveys[0].last_estimate_ms == NOW_MS - 400
+
+
+def test_the_canary_of_the_page_and_of_the_metrics_is_the_same_number(store: MemoryStore) -> None:
+    canary = replace(survey(), canary=Canary(2_000, 1, (0.5, 0.3, 0.2)))
+    for age in range(8):
+        save(store, record_of(canary, WEEK - age * MINUTE_MS, [0.6, 0.2, 0.2], users=2_000))
+    clock = ManualClock(NOW_MS)
+    shown = Views(Reader(store, Known(canary), clock=clock), clock=clock).health().canary
+    assert shown is not None
+    assert values_of(store, "thaw_canary_joint_z_score", canary) == {canary.id: shown.z}
+    assert values_of(store, "thaw_limit_canary_z_score", canary) == {canary.id: shown.limit}
+    # Windows that may still get reports of open rungs do not count: the one of WEEK, and the one before.
+    assert shown.window_start_ms == WEEK - 2 * MINUTE_MS
+
+
+def test_only_names_of_the_table_can_be_exported() -> None:
+    families = Families()
+    families.add("thaw_store_up", 1)
+    with pytest.raises(KeyError):
+        families.add("thaw_unknown", 1)
+
+
+def test_a_missing_number_has_no_sample() -> None:
+    families = Families()
+    families.add("thaw_homogeneity_p_ratio", None, "s", "1")
+    assert all(not family.samples for family in families.all())
 
 
 def test_every_metric_of_the_table_is_described_and_no_other(store: MemoryStore) -> None:
     text = serve(store)(lambda client: text_of(client, "/metrics"))
     described = set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
-    assert described == {metric.name for metric in METRICS if metric.part == "exporter"}
+    assert described == {metric.name for metric in METRICS if metric.process == "exporter"}
 
 
 def test_a_survey_with_many_values_shows_the_most_frequent_ones(store: MemoryStore) -> None:

@@ -8,7 +8,7 @@ import pytest
 from producers.survey.survey import Canary, Survey
 from streams.exporter.api import Health
 from streams.exporter.health import (
-    DIRTY_MS,
+    QUEUED_MS,
     RATES_KEPT,
     Rates,
     canary_score,
@@ -106,21 +106,21 @@ def test_no_score_without_a_canary_or_an_estimate() -> None:
     assert canary_score(canary(), [canary_record([0.5, 0.3, 0.2], users=0)]) is None
 
 
-def word(age_ms: int) -> Heartbeat:
+def beat(age_ms: int) -> Heartbeat:
     return Heartbeat("a", NOW_MS - age_ms, 3, None, None, None)
 
 
 def health(
-    *, last_age_ms: int | None = 400, words: list[Heartbeat] | None = None, dirty: list[QueuedWindow] | None = None
+    *, last_age_ms: int | None = 400, beats: list[Heartbeat] | None = None, queue: list[QueuedWindow] | None = None
 ) -> Health:
     colour = survey()
     return make_health(
         NOW_MS,
         surveys=[colour],
-        newest={} if last_age_ms is None else {colour.id: NOW_MS - last_age_ms},
+        last_estimates={colour.id: None if last_age_ms is None else NOW_MS - last_age_ms},
         counters=[],
-        words=[word(500)] if words is None else words,
-        dirty=dirty or [],
+        heartbeats=[beat(500)] if beats is None else beats,
+        queue=queue or [],
         rates=Rates(),
         canary=None,
     )
@@ -132,16 +132,16 @@ def test_fresh_estimates_and_a_living_worker_are_ok() -> None:
 
 
 def test_a_system_that_nobody_started_yet_is_not_called_stale() -> None:
-    assert health(last_age_ms=None, words=[]).status == "ok"
+    assert health(last_age_ms=None, beats=[]).status == "ok"
 
 
 def test_a_dead_worker_is_noticed_and_what_it_means_is_told() -> None:
-    found = health(words=[word(SILENT_MS + 1_000)])
+    found = health(beats=[beat(SILENT_MS + 1_000)])
     assert (found.status, found.lag_records) == ("stale", None)
     assert found.reasons == [
-        "No worker has been heard of for 11 s. Estimates stand still; reports wait in Kafka and none is lost."
+        "No worker heartbeat for 11 s. Estimates are not updated; reports wait in Kafka and will be counted later."
     ]
-    assert health(words=[]).reasons[0].startswith("No worker has been heard of. ")
+    assert health(beats=[]).reasons[0].startswith("No worker heartbeat. ")
 
 
 def test_surveys_without_news_are_stale_but_only_after_a_window_without_any() -> None:
@@ -154,9 +154,9 @@ def test_surveys_without_news_are_stale_but_only_after_a_window_without_any() ->
 
 
 def test_counts_that_wait_for_their_estimate_are_told() -> None:
-    mark = QueuedWindow("colour", WEEK, (NOW_MS - DIRTY_MS - 1) * 1_000.0)
-    assert health(dirty=[mark]).reasons == ["1 window waits for an estimate: the workers are behind."]
-    assert health(dirty=[mark._replace(score=NOW_MS * 1_000.0)]).status == "ok"
+    mark = QueuedWindow("colour", WEEK, (NOW_MS - QUEUED_MS - 1) * 1_000.0)
+    assert health(queue=[mark]).reasons == ["1 window waits in the recompute queue: the workers are behind."]
+    assert health(queue=[mark._replace(score=NOW_MS * 1_000.0)]).status == "ok"
 
 
 def test_a_store_that_is_away_hides_every_number() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from producers.simulation.truth import Truth as TrueShares
-from streams.exporter.api import Alert, Alerts, Health, Life, Window, Windows
+from streams.exporter.api import Alert, Alerts, Health, History, Windows
 from streams.exporter.feed import Feed, Listener
 from streams.exporter.server import HEADERS, PAGE
 from streams.exporter.views import MOST_WINDOWS, fresh_windows
@@ -77,29 +77,31 @@ def test_windows_come_newest_first_with_the_truth_of_a_simulated_fleet(store: Me
     assert none.windows == []
 
 
-def test_a_life_tells_how_the_band_narrowed_and_when_rungs_opened(store: MemoryStore) -> None:
+def test_a_history_tells_how_the_band_narrowed_and_when_rungs_opened(store: MemoryStore) -> None:
     colour = survey()
     for half in (0.2, 0.1, 0.05):
         save(store, record_of(colour, WEEK, [0.5, 0.3, None], half=half))
 
-    async def talk(client: Client) -> tuple[Life, Window]:
+    async def talk(client: Client) -> tuple[History, Any, Any]:
         path = f"/api/v1/surveys/{colour.id}/windows/{WEEK}"
-        return msgspec.convert(await told(client, path + "/life"), Life), msgspec.convert(
-            await told(client, path), Window
-        )
+        history = await told(client, path + "/history")
+        assert history == await told(client, path + "/life"), "the former path has the same answer"
+        return msgspec.convert(history, History), await told(client, path), history
 
-    life, window = converse(store, [colour], talk)
-    assert window == msgspec.convert(msgspec.to_builtins(record_of(colour, WEEK, [0.5, 0.3, None], half=0.05)), Window)
-    assert life.openings_ms == [WEEK, WEEK + 70_000, WEEK + 90_000]
-    assert [point.upper[0] for point in life.points] == pytest.approx([0.7, 0.6, 0.55])
-    assert life.points[0].estimate == [0.5, 0.3, None]
+    history, window, raw = converse(store, [colour], talk)
+    assert window == msgspec.to_builtins(record_of(colour, WEEK, [0.5, 0.3, None], half=0.05)) | {"truth": None}
+    assert set(raw) == {"survey", "window_start_ms", "window_end_ms", "values", "openings_ms", "epsilons", "points"}
+    assert set(raw["points"][0]) == {"time_ms", "users_per_rung", "values", "estimate", "lower", "upper"}
+    assert history.openings_ms == [WEEK, WEEK + 70_000, WEEK + 90_000]
+    assert [point.upper[0] for point in history.points] == pytest.approx([0.7, 0.6, 0.55])
+    assert history.points[0].estimate == [0.5, 0.3, None]
 
 
 @pytest.mark.parametrize(
     ("path", "status", "words"),
     [
-        ("/api/v1/surveys/nobody-00000000", 404, "no such survey"),
-        ("/api/v1/surveys/nobody-00000000/windows", 404, "no such survey"),
+        ("/api/v1/surveys/nobody-00000000", 404, "unknown survey"),
+        ("/api/v1/surveys/nobody-00000000/windows", 404, "unknown survey"),
         ("/api/v1/surveys/{id}/windows/5", 404, "no window of {id} with an estimate starts at 5"),
         ("/api/v1/surveys/{id}/windows/5/life", 404, "no window of {id}"),
         (
@@ -115,11 +117,11 @@ def test_a_life_tells_how_the_band_narrowed_and_when_rungs_opened(store: MemoryS
         ("/api/v1/surveys/{id}/windows?limit=%D9%A3", 400, "limit must be"),
         ("/api/v1/surveys/{id}/windows?limit=" + "9" * 5_000, 400, "limit must be"),
         ("/api/v1/surveys/{id}/windows?from_ms=1e3", 400, "from_ms must be"),
-        ("/api/v1/surveys/{id}/windows?limit=1&limit=2", 400, "limit must stand once; got it 2 times"),
+        ("/api/v1/surveys/{id}/windows?limit=1&limit=2", 400, "limit must be given once; got it 2 times"),
         ("/api/v1/surveys/{id}/windows?limt=1", 400, "unknown parameter 'limt'; did you mean limit?"),
         ("/api/v1/surveys?x=1", 400, "unknown parameter 'x'; expected none"),
-        ("/api/v1/nothing", 404, "/api/openapi.json lists what there is"),
-        ("/nowhere", 404, "/api/openapi.json lists what there is"),
+        ("/api/v1/nothing", 404, "/api/openapi.json lists all paths"),
+        ("/nowhere", 404, "/api/openapi.json lists all paths"),
         ("/static/../exporter.py", 404, "/api/openapi.json"),
         ("/static/..%2fexporter.py", 404, "404 Not Found"),
         ("/static//etc/passwd", 404, "no such file"),
@@ -335,14 +337,14 @@ def test_a_failed_look_does_not_end_the_feed(store: MemoryStore, monkeypatch: py
 def test_workers_and_their_lag_are_in_the_health(store: MemoryStore) -> None:
     colour = survey()
     save(store, record_of(colour, WEEK, [0.5, 0.3, 0.2]))
-    words = [
+    heartbeats = [
         Heartbeat("a", NOW_MS - 1_000, 5, NOW_MS - 2_000, 0.5, 1.5),
         Heartbeat("b", NOW_MS - 2_000, 7, None, None, None),
         Heartbeat("c", NOW_MS - 60_000, 100, None, None, None),
     ]
     path = "/api/v1/health"
     answer = msgspec.convert(
-        converse(store, [colour], lambda client: told(client, path), board=Board(words=words)), Health
+        converse(store, [colour], lambda client: told(client, path), board=Board(heartbeats=heartbeats)), Health
     )
     assert (answer.status, answer.lag_records) == ("ok", 12)
     assert [(worker.name, worker.alive) for worker in answer.workers] == [("a", True), ("b", True), ("c", False)]

@@ -15,7 +15,8 @@ from estimators.tally import Tally
 from producers.survey.alert_ranges import rule_problems
 from producers.survey.check import explain
 from producers.survey.survey import Survey, parse_survey
-from streams.exporter.reader import Reader, folded
+from streams.exporter.collector import folded
+from streams.exporter.reader import Reader
 from streams.exporter.server import make_app
 from streams.windows.alert_bounds import STATE, alert_bounds
 from streams.windows.budget_spent import FirstWindows, budget_spent, first_window_ms, mean_epsilon

@@ -1,7 +1,10 @@
-"""Grafana dashboards from the table of metrics: `python -m tests.support.grafana` writes them, tests compare them.
+"""Grafana dashboards from the table of metrics: `python -m deploy.grafana.build` writes them to `dashboards/`.
 
-Not part of the product: whoever runs Grafana takes the JSON, and only who changes metrics needs this and its package.
+Run it after changing metrics (`make generated`). Grafana itself needs only the JSON files.
 """
+
+from pathlib import Path
+from typing import get_args
 
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
@@ -13,21 +16,23 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableRefresh,
 )
 
-from streams.metrics import METRICS, Metric, Part
-from tests.support.paths import ROOT
+from streams.metrics import METRICS, Metric, Process
 
-FOLDER = ROOT / "deploy" / "grafana" / "dashboards"
+FOLDER = Path(__file__).parent / "dashboards"
 SOURCE = DataSourceRef(type_val="prometheus", uid="${source}")
 HALF, THIRD = 12, 8
 SURVEY = 'survey=~"$survey"'
+ESTIMATE = "thaw_frequency_estimate_ratio|thaw_mean_estimate"
 PLACE = f'{SURVEY},value=~"$value",window="$window"'
 
 
 def query(expression: str, legend: str, *, name: str = "A") -> prometheus.Dataquery:
+    """Return one query of a panel."""
     return prometheus.Dataquery().expr(expression).legend_format(legend).ref_id(name)
 
 
 def panel(title: str, about: str, *queries: prometheus.Dataquery, unit: str = "short") -> timeseries.Panel:
+    """Return a time series panel."""
     made = (
         timeseries.Panel()
         .title(title)
@@ -45,6 +50,7 @@ def panel(title: str, about: str, *queries: prometheus.Dataquery, unit: str = "s
 
 
 def number(title: str, about: str, expression: str, *, unit: str = "short") -> stat.Panel:
+    """Return a panel with one number."""
     return (
         stat.Panel()
         .title(title)
@@ -77,26 +83,25 @@ def _variable(name: str, label: str, expression: str, *, several: bool) -> dashb
 
 
 def estimates() -> dashboard.Dashboard:
-    """One survey: estimates with their bands, what rules read, users per rung, how trustworthy it all is."""
-    band = timeseries_band()
+    """One survey: estimates with their confidence intervals, alert bounds, users per rung, the canary."""
     return (
-        _start("Thaw: estimates", "thaw-estimates", "Estimates with their bands, and what alert rules read.")
+        _start(
+            "Thaw: estimates",
+            "thaw-estimates",
+            "Estimates with their confidence intervals, and the bounds of alert rules.",
+        )
         .with_variable(_variable("survey", "Survey", "label_values(thaw_survey_info, survey)", several=False))
         .with_variable(
-            _variable("value", "Value", f"label_values(thaw_frequency_estimate_ratio{{{SURVEY}}}, value)", several=True)
+            _variable("value", "Value", f'label_values({{__name__=~"{ESTIMATE}",{SURVEY}}}, value)', several=True)
         )
-        .with_variable(
-            _variable(
-                "window", "Window", f"label_values(thaw_frequency_estimate_ratio{{{SURVEY}}}, window)", several=False
-            )
-        )
+        .with_variable(_variable("window", "Window", f"label_values(thaw_users{{{SURVEY}}}, window)", several=False))
         .with_panel(
             number("Users", "Users of the window, on all rungs.", f'sum(thaw_users{{{SURVEY},window="$window"}})')
         )
         .with_panel(
             number(
                 "Age of the last estimate",
-                "Time since anything of the survey was estimated.",
+                "Time since the last estimate of the survey was computed.",
                 f"time() - max(thaw_last_estimate_timestamp_seconds{{{SURVEY}}})",
                 unit="s",
             )
@@ -104,16 +109,27 @@ def estimates() -> dashboard.Dashboard:
         .with_panel(
             number(
                 "Budget spent",
-                "Part of the lifetime budget that a device has spent if it answered every time.",
+                "Part of the lifetime budget that a device has spent if it answered in every window.",
                 f"max(thaw_budget_spent_ratio{{{SURVEY}}})",
                 unit="percentunit",
             )
         )
-        .with_panel(band)
+        .with_panel(timeseries_band())
         .with_panel(
             panel(
-                "What alert rules read",
-                "A rule fires when its bound passes the dashed threshold. Bounds hold at all looks together.",
+                "Means",
+                "Mean of each value with its confidence interval, in the unit of the survey's values.",
+                query(f"thaw_mean_estimate{{{PLACE}}}", "{{value}} {{unit}}", name="A"),
+                query(f"thaw_mean_lower_bound{{{PLACE}}}", "{{value}} lower", name="B"),
+                query(f"thaw_mean_upper_bound{{{PLACE}}}", "{{value}} upper", name="C"),
+            )
+            .override_by_query("B", [_thin(), _dashed()])
+            .override_by_query("C", [_thin(), _dashed()])
+        )
+        .with_panel(
+            panel(
+                "Alert bounds of shares",
+                "A rule fires when its bound passes the dashed threshold. The bounds are always valid.",
                 query(f'thaw_alert_bound_ratio{{{SURVEY},window="$window"}}', "{{value}} {{side}}", name="A"),
                 query(f"thaw_alert_threshold_ratio{{{SURVEY}}}", "{{value}} {{side}} threshold", name="B"),
                 unit="percentunit",
@@ -121,8 +137,16 @@ def estimates() -> dashboard.Dashboard:
         )
         .with_panel(
             panel(
+                "Alert bounds of means",
+                "The same for means, in the unit of the survey's values.",
+                query(f'thaw_alert_mean_bound{{{SURVEY},window="$window"}}', "{{value}} {{side}}", name="A"),
+                query(f"thaw_alert_mean_threshold{{{SURVEY}}}", "{{value}} {{side}} threshold", name="B"),
+            ).override_by_query("B", [_dashed(), _grey()])
+        )
+        .with_panel(
+            panel(
                 "Always-valid bounds",
-                "Wider than the band, and right at every look of a window's life together.",
+                "Wider than the confidence interval; they hold at every look at a window together.",
                 query(f"thaw_frequency_always_valid_lower_bound_ratio{{{PLACE}}}", "{{value}} lower", name="A"),
                 query(f"thaw_frequency_always_valid_upper_bound_ratio{{{PLACE}}}", "{{value}} upper", name="B"),
                 unit="percentunit",
@@ -131,26 +155,28 @@ def estimates() -> dashboard.Dashboard:
         .with_panel(
             panel(
                 "Users per rung",
-                "Users whose last answer is of this rung: they climb as the schedule opens rungs.",
+                "Users whose last answer is of this rung. The schedule opens rungs one after the other.",
                 query(f'thaw_users{{{SURVEY},window="$window"}}', "rung {{rung}}"),
             )
         )
         .with_panel(
             panel(
                 "Canary",
-                "Distance of canaries from their known truth in standard errors, closed windows.",
-                query('thaw_canary_z_score{window=~"[1-5]"}', "{{survey}} {{value}} {{window}}"),
-            )
+                "Distance of canaries from their known truth over the last five complete windows, in standard errors, "
+                "and the limit of the alert.",
+                query("thaw_canary_joint_z_score", "{{survey}}", name="A"),
+                query("thaw_limit_canary_z_score", "{{survey}} limit", name="B"),
+            ).override_by_query("B", [_dashed(), _grey()])
         )
     )
 
 
 def timeseries_band() -> timeseries.Panel:
-    """Return estimates, and their bounds as thin dashed lines."""
+    """Return estimated shares, and their bounds as thin dashed lines."""
     return (
         panel(
             "Estimates",
-            "Share of each value with its interval at one look; it narrows as rungs open.",
+            "Share of each value with its confidence interval, which narrows as rungs open.",
             query(f"thaw_frequency_estimate_ratio{{{PLACE}}}", "{{value}}", name="A"),
             query(f"thaw_frequency_lower_bound_ratio{{{PLACE}}}", "{{value}} lower", name="B"),
             query(f"thaw_frequency_upper_bound_ratio{{{PLACE}}}", "{{value}} upper", name="C"),
@@ -180,16 +206,12 @@ def everything() -> dashboard.Dashboard:
     made = _start(
         "Thaw: all metrics", "thaw-metrics", "Every metric of docs/metrics.md, by the process that serves it."
     )
-    for part in ("exporter", "worker"):
-        made.with_row(dashboard.Row(part.capitalize()))
+    for process in get_args(Process):
+        made.with_row(dashboard.Row(process.capitalize()))
         for metric in METRICS:
-            if metric.part == _part(part):
+            if metric.process == process:
                 made.with_panel(metric_panel(metric))
     return made
-
-
-def _part(name: str) -> Part:
-    return "exporter" if name == "exporter" else "worker"
 
 
 def metric_panel(metric: Metric) -> timeseries.Panel:
@@ -219,12 +241,12 @@ DASHBOARDS = {"estimates.json": estimates, "metrics.json": everything}
 
 
 def text_of(name: str) -> str:
-    """Return a dashboard as it should stand in its file."""
+    """Return the JSON of a dashboard."""
     return JSONEncoder(sort_keys=True, indent=2).encode(DASHBOARDS[name]().build()) + "\n"
 
 
 def write() -> None:
-    """Write all dashboards anew."""
+    """Write all dashboards."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in DASHBOARDS:
         (FOLDER / name).write_text(text_of(name))

@@ -1,0 +1,186 @@
+"""Prometheus metrics from what the reader found, made anew at every scrape."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+
+from producers.survey.survey import Survey
+from streams.exporter.health import canary_scores, rule_bounds, stale_after_ms
+from streams.exporter.quantities import Quantity, quantities
+from streams.exporter.reader import Reader, SurveyState
+from streams.logs import StateLog
+from streams.metrics import METRICS
+from streams.store.contract import UNKNOWN_SURVEY, StoreUnavailableError
+from streams.windows.record import EstimateRecord, ValueEstimate
+from streams.worker.fold import REASONS
+
+logger = logging.getLogger(__name__)
+
+SHARD_SERIES = 64
+"""Series per survey for reports by shard. More cost more series; with fewer, a flood of one shard is averaged away."""
+
+_COUNTERS = {
+    "applied": "applied",
+    "duplicate": "duplicate",
+    "stale": "outdated",
+    "conflict": "conflicting",
+    "expired": "expired",
+}
+"""Stored counters and their words in metric names."""
+_REJECTED = "rejected:"
+
+
+class Families:
+    """The exporter's metrics of one scrape, made from the table of metrics; other names cannot be exported."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
+        for metric in METRICS:
+            if metric.process == "exporter":
+                kind = GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily
+                self._families[metric.name] = kind(metric.name, metric.help, labels=metric.labels)
+
+    def add(self, name: str, value: float | None, *labels: str) -> None:
+        """Add a sample; None adds nothing, as Prometheus has no null."""
+        if value is not None:
+            self._families[name].add_metric(labels, value)
+
+    def all(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+        """Return all families, those without samples included."""
+        return self._families.values()
+
+
+class ThawCollector(Collector):
+    """Makes all metrics anew at every scrape, so that the series of a removed survey or an old window end."""
+
+    def __init__(self, reader: Reader, *, value_limit: int) -> None:
+        self._reader, self._value_limit = reader, value_limit
+        self._redis = StateLog(logger, "Redis")
+
+    def collect(self) -> Iterator[Family]:
+        """Return all families; only `thaw_store_up` has a sample if the store does not answer."""
+        families = Families()
+        try:
+            states = self._reader.states()
+            queued = len(self._reader.recompute_queue())
+            unknown = self._reader.unknown_survey_counters()
+        except StoreUnavailableError as error:
+            self._redis.down(error)
+            families.add("thaw_store_up", 0)
+        else:
+            self._redis.up()
+            families.add("thaw_store_up", 1)
+            families.add("thaw_recompute_queue_windows", queued)
+            _add_rejected(families, UNKNOWN_SURVEY, unknown)
+            for state in states:
+                self._add(families, state)
+        yield from families.all()
+
+    def _add(self, families: Families, state: SurveyState) -> None:
+        survey = state.survey
+        families.add("thaw_survey_info", 1, survey.id, survey.name, survey.mechanism.name)
+        for stored, word in _COUNTERS.items():
+            families.add(f"thaw_reports_{word}_total", state.counters.get(stored, 0), survey.id)
+        _add_rejected(families, survey.id, state.counters)
+        for shard, count in enumerate(folded(state.shard_reports)):
+            families.add("thaw_shard_reports_total", count, survey.id, str(shard))
+        families.add("thaw_last_estimate_timestamp_seconds", _seconds(state.last_estimate_ms), survey.id)
+        families.add("thaw_budget_spent_ratio", state.budget_spent, survey.id)
+        families.add("thaw_canary_joint_z_score", None if state.canary is None else state.canary.z, survey.id)
+        known = dict(zip(survey.mechanism.labels, quantities(survey), strict=True))
+        if not state.superseded:
+            _add_limits(families, survey, known)
+        shown = chosen_values(survey.mechanism.labels, state.records.values(), self._value_limit)
+        families.add("thaw_frequency_values_left_out", len(survey.mechanism.labels) - len(shown), survey.id)
+        for age, record in state.records.items():
+            _add_window(families, survey, age, record, {label: known[label] for label in shown})
+
+
+def _add_limits(families: Families, survey: Survey, known: Mapping[str, Quantity]) -> None:
+    """Add what alert rules compare with. A survey without these series does not alert."""
+    limits = survey.limits
+    families.add("thaw_limit_stale_seconds", _seconds(stale_after_ms(survey)), survey.id)
+    families.add("thaw_limit_band", limits.band_ratio, survey.id)
+    families.add("thaw_limit_budget_ratio", limits.budget_ratio, survey.id)
+    families.add("thaw_limit_shard_reports_per_second", limits.reports_per_shard_per_second, survey.id)
+    if survey.canary is not None:
+        families.add("thaw_limit_canary_z_score", limits.canary_z, survey.id)
+    for rule in survey.alerts:
+        place = survey.id, rule.value, rule.side
+        families.add("thaw_alert_false_alarm_ratio", rule.alpha, *place)
+        if known[rule.value].kind == "share":
+            families.add("thaw_alert_threshold_ratio", rule.threshold, *place)
+        else:
+            families.add("thaw_alert_mean_threshold", rule.threshold, *place, known[rule.value].unit)
+
+
+def _add_window(
+    families: Families, survey: Survey, age: str, record: EstimateRecord, shown: Mapping[str, Quantity]
+) -> None:
+    families.add("thaw_window_end_timestamp_seconds", _seconds(record.window_end_ms), survey.id, age)
+    families.add("thaw_estimate_timestamp_seconds", _seconds(record.computed_ms), survey.id, age)
+    families.add("thaw_homogeneity_p_ratio", record.homogeneity_p, survey.id, age)
+    for rung, users in enumerate(record.users_per_rung):
+        families.add("thaw_users", users, survey.id, age, str(rung))
+    known = dict(zip(survey.mechanism.labels, quantities(survey), strict=True))
+    for rule, bound in rule_bounds(survey, record):
+        place = survey.id, rule.value, rule.side, age
+        if known[rule.value].kind == "share":
+            families.add("thaw_alert_bound_ratio", bound.bound, *place)
+        else:
+            families.add("thaw_alert_mean_bound", bound.bound, *place, known[rule.value].unit)
+    for z, value in canary_scores(survey, record):
+        if value in shown:
+            families.add("thaw_canary_z_score", z, survey.id, value, age)
+    for row in record.values:
+        if row.value in shown:
+            _add_estimate(families, (survey.id, row.value, age), row, shown[row.value])
+
+
+def _add_estimate(families: Families, place: tuple[str, ...], row: ValueEstimate, quantity: Quantity) -> None:
+    if quantity.kind == "share":
+        prefix, suffix = "thaw_frequency", "_ratio"
+    else:
+        prefix, suffix, place = "thaw_mean", "", (*place, quantity.unit)
+    families.add(f"{prefix}_estimate{suffix}", row.estimate, *place)
+    families.add(f"{prefix}_variance", row.variance, *place)
+    families.add(f"{prefix}_lower_bound{suffix}", row.lower, *place)
+    families.add(f"{prefix}_upper_bound{suffix}", row.upper, *place)
+    families.add(f"{prefix}_always_valid_lower_bound{suffix}", row.always_valid_lower, *place)
+    families.add(f"{prefix}_always_valid_upper_bound{suffix}", row.always_valid_upper, *place)
+
+
+def _add_rejected(families: Families, survey_id: str, counters: Mapping[str, int]) -> None:
+    # All reasons from the start: Prometheus does not see a counter rise that was not there before.
+    rejected = dict.fromkeys(REASONS[1:], 0)
+    rejected |= {name.removeprefix(_REJECTED): count for name, count in counters.items() if name.startswith(_REJECTED)}
+    for reason, count in rejected.items():
+        families.add("thaw_reports_rejected_total", count, survey_id, reason)
+
+
+def folded(counts: Sequence[int]) -> list[int]:
+    """Add the counts of shards whose numbers are equal modulo SHARD_SERIES."""
+    sums = [0] * min(len(counts), SHARD_SERIES)
+    for shard, count in enumerate(counts):
+        sums[shard % SHARD_SERIES] += count
+    return sums
+
+
+def _seconds(time_ms: int | None) -> float | None:
+    return None if time_ms is None else time_ms / 1_000
+
+
+def chosen_values(labels: Sequence[str], records: Iterable[EstimateRecord], limit: int) -> frozenset[str]:
+    """Return the values that get series: all, or the `limit` most frequent over the windows shown, ties as listed."""
+    if len(labels) <= limit:
+        return frozenset(labels)
+    users = dict.fromkeys(labels, 0.0)
+    for record in records:
+        for row in record.values:
+            users[row.value] = users.get(row.value, 0.0) + (row.estimate or 0.0) * record.users
+    return frozenset(sorted(labels, key=lambda label: -users[label])[:limit])
