@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import runpy
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from producers.survey.check import explain
 from producers.survey.survey import Survey, load_survey
 from tests.support.paths import ROOT
+from tests.support.transports import MemoryTransport
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FIGURE = ROOT / "docs" / "figures" / "gradual_release.py"
@@ -70,6 +72,29 @@ def test_the_first_look_is_the_same_and_later_ones_are_narrower(figure: dict[str
 
 def test_the_figure_is_the_one_that_its_script_draws(figure: dict[str, Any]) -> None:
     assert figure["TARGET"].read_text(encoding="utf-8") == figure["figure"]()
+
+
+def test_a_suspicion_rises_as_stated() -> None:
+    def posterior(prior: float, epsilon: float) -> float:
+        odds = prior / (1 - prior) * math.exp(epsilon)
+        return odds / (1 + odds)
+
+    low, middle, high = (f"{posterior(0.2, epsilon):.0%}".replace("%", " %") for epsilon in (0.5, 1.0, 2.0))
+    glossary = (ROOT / "docs" / "glossary.md").read_text()
+    assert f"at most {low} (epsilon 0.5), {middle} (epsilon 1) or {high} (epsilon 2)" in glossary
+    assert f"a suspicion of 20 % can rise to at most {high}" in README.replace("\n", " ")
+
+
+def test_the_device_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    sent = MemoryTransport()
+    monkeypatch.setattr("producers.wire.kafka.KafkaTransport", lambda _: sent)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    names: dict[str, Any] = {}
+    exec(program, names)
+    names["device"].close()
+    assert len(sent.messages) == 1
 
 
 def test_the_number_of_reference_values_is_right() -> None:
