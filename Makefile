@@ -69,7 +69,7 @@ soak: setup ## watch the memory of a worker under load for SECONDS=600; fails if
 	@exec $(BIN)/python -m tests.chaos.soak --seconds $(or $(SECONDS),600) $(ARGS)
 
 generated: setup ## write the generated parts of the docs and Grafana's dashboards
-	$(BIN)/python -m tests.support.docs
+	$(BIN)/python -m deploy.docs
 	$(BIN)/python docs/figures/gradual_release.py
 	$(BIN)/python -m deploy.grafana.build
 

@@ -1,4 +1,4 @@
-"""Every example in a docstring of the estimators runs."""
+"""Every example in a docstring runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ import pkgutil
 import pytest
 
 import estimators
+import producers
+import streams
 
-MODULES = sorted(module.name for module in pkgutil.walk_packages(estimators.__path__, "estimators."))
+PACKAGES = (estimators, producers, streams)
+MODULES = sorted(
+    module.name for package in PACKAGES for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+)
 
 
 @pytest.mark.parametrize("name", MODULES)

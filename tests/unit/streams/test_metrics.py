@@ -4,8 +4,8 @@ import re
 
 from prometheus_client import generate_latest
 
+from deploy.docs import generated_block
 from streams.metrics import METRICS, TABLE, documentation, quantile, worker_metrics
-from tests.support.docs import generated_block
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs" / "metrics.md"

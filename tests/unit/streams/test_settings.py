@@ -6,6 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from deploy.docs import generated_block
 from streams.connections import faust_credentials, kafka_python_options, librdkafka_options
 from streams.settings import (
     MASK,
@@ -17,7 +18,6 @@ from streams.settings import (
     settings_options,
     unknown_variables,
 )
-from tests.support.docs import generated_block
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs" / "settings.md"

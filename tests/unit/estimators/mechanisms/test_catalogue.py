@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from deploy.docs import DOCS, generated_block
 from estimators.mechanism import ParameterError
 from estimators.mechanisms import catalogue, mechanism_class, names
-from tests.support.docs import DOCS, generated_block
 
 
 def test_the_page_is_not_stale() -> None:
     page = DOCS / "mechanisms.md"
-    assert generated_block(page, "overview") == catalogue.overview(), "run python -m tests.support.docs"
-    assert generated_block(page, "sections") == catalogue.sections(), "run python -m tests.support.docs"
+    assert generated_block(page, "overview") == catalogue.overview(), "run make generated"
+    assert generated_block(page, "sections") == catalogue.sections(), "run make generated"
 
 
 @pytest.mark.parametrize("name", names())

@@ -10,18 +10,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from deploy.docs import DOCS, generated_block
 from producers.survey import reference as survey_docs
 from producers.survey.file import SurveyFile
 from producers.survey.messages import tables
 from producers.survey.survey import load_survey, parse_survey
-from tests.support.docs import DOCS, generated_block
 from tests.support.transports import MemoryTransport
 
 SURVEYS, DEVICE = DOCS / "surveys.md", DOCS / "device.md"
 
 
 def test_the_reference_is_what_the_code_says() -> None:
-    assert generated_block(SURVEYS, "fields") == survey_docs.fields(), "run python -m tests.support.docs"
+    assert generated_block(SURVEYS, "fields") == survey_docs.fields(), "run make generated"
 
 
 def test_every_table_of_the_file_is_in_the_reference() -> None:

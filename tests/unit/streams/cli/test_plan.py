@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from deploy.docs import BLOCKS, DOCS, generated_block
 from estimators.planning.widths import grr_chances
 from producers.survey.check import USERS, explain
 from producers.survey.outlook import outlook
-from tests.support.docs import BLOCKS, DOCS, generated_block
 from tests.support.surveys import survey, survey_text
 from tests.unit.streams.cli.test_main import run
 

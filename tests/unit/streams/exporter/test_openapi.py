@@ -3,10 +3,10 @@
 import json
 import re
 
+from deploy.docs import DOCS, generated_block
 from streams.exporter import openapi
 from streams.exporter.reader import Reader
 from streams.exporter.server import make_app
-from tests.support.docs import DOCS, generated_block
 from tests.support.exporter import Known
 from tests.support.memory_store import MemoryStore
 

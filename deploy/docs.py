@@ -1,4 +1,4 @@
-"""Blocks of documentation that are generated: `python -m tests.support.docs` writes them, tests compare them."""
+"""Generated blocks of docs/*.md: `make generated` writes them from the code, a test compares them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +10,8 @@ from producers.survey.survey import load_survey
 from streams import metrics, settings
 from streams.exporter import openapi
 from streams.folders import deploy_folder
-from tests.support.paths import ROOT
 
-DOCS = ROOT / "docs"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
     ("mechanisms.md", "overview"): catalogue.overview,
@@ -33,7 +32,7 @@ def _marks(name: str) -> tuple[str, str]:
 
 
 def generated_block(path: Path, name: str) -> str:
-    """Return what stands between the marks of a block."""
+    """Return the text between the marks of a block."""
     begin, end = _marks(name)
     text = path.read_text()
     assert begin in text, f"expected {begin.strip()!r} in {path.name}; write the marks by hand once"
@@ -41,7 +40,7 @@ def generated_block(path: Path, name: str) -> str:
 
 
 def write_blocks() -> None:
-    """Write all blocks anew."""
+    """Write all blocks."""
     for (file, name), make in BLOCKS.items():
         path = DOCS / file
         text = path.read_text()
