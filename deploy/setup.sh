@@ -2,7 +2,7 @@
 # The steps behind `make setup` and `make demo`. Each step is idempotent, says in one line what it does, and keeps the
 # full output of its tool in .cache/logs/ (shown when the step fails). The Makefile decides which steps are needed.
 #
-#   deploy/setup.sh python runtime|test    .venv with the pinned packages, the project itself editable
+#   deploy/setup.sh python EXTRA           .venv with the pinned packages of thaw[EXTRA], the project itself editable
 #   deploy/setup.sh debian PACKAGE...      missing Debian packages, without starting their services
 #   deploy/setup.sh kafka                  Apache Kafka's jars into .cache/kafka/libs
 #
@@ -16,7 +16,7 @@ mkdir -p "$LOGS"
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
-# quietly LOG COMMAND...: the tool's talk goes to the log; its last lines are shown if it fails.
+# quietly LOG COMMAND...: the output of the tool goes to the log; its last lines are shown if it fails.
 quietly() {
     local log="$LOGS/$1.log"
     shift
@@ -28,18 +28,17 @@ quietly() {
 }
 
 install_python() {
-    local extra="$1" target="."
-    [ "$extra" = test ] && target=".[test]"
+    local extra="$1"
     : >"$LOGS/python.log"
     if [ ! -x .venv/bin/python ]; then
         say "python: creating .venv"
         quietly python python3 -m venv .venv
     fi
-    say "python: installing the $extra packages of constraints.txt into .venv"
+    say "python: installing thaw[$extra] into .venv, versions from constraints.txt"
     # The pip that comes with a new venv is as old as the interpreter and does not know --build-constraint.
     quietly python .venv/bin/python -m pip install --quiet --constraint constraints.txt pip
     quietly python .venv/bin/python -m pip install --quiet --constraint constraints.txt \
-        --build-constraint constraints.txt --editable "$target"
+        --build-constraint constraints.txt --editable ".[$extra]"
 }
 
 is_installed() {
@@ -62,8 +61,8 @@ install_debian() {
     fi
     say "debian: installing ${missing[*]} (services stay off)"
     : >"$LOGS/debian.log"
-    # Debian starts a daemon as soon as its package is configured, unless this file says no. One that is already there
-    # is the administrator's word and is left alone.
+    # Debian starts a daemon as soon as its package is configured, unless this file denies it. A file that exists was
+    # written by the administrator and stays.
     local policy=/usr/sbin/policy-rc.d
     if [ ! -e "$policy" ]; then
         # shellcheck disable=SC2064 # the path is meant to be expanded now
@@ -87,7 +86,7 @@ resolve_kafka() {
     done
     say "kafka: resolving Apache Kafka's jars with Maven into $libs"
     : >"$LOGS/kafka.log"
-    # Into a new folder first: a broken download or an older version must not leave a mixed set of jars behind.
+    # Into a new folder first: after a failed download or a change of version no mixed set of jars may remain.
     rm -rf "$libs.new"
     quietly kafka mvn --quiet --batch-mode --file deploy/kafka/pom.xml dependency:copy-dependencies \
         "-DoutputDirectory=$PWD/$libs.new"
@@ -98,9 +97,9 @@ resolve_kafka() {
 case "${1:-}" in
     python)
         case "${2:-}" in
-            runtime | test) install_python "$2" ;;
+            device | survey | worker | exporter | demo | test) install_python "$2" ;;
             *)
-                say "expected: python runtime|test; got: ${2:-nothing}"
+                say "expected: python EXTRA, one of those in pyproject.toml; got: ${2:-nothing}"
                 exit 2
                 ;;
         esac

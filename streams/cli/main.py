@@ -21,6 +21,22 @@ from streams.settings import SettingsError
 
 NOT_READY = 75
 _NOT_COMMANDS = frozenset({"main", "__main__"})
+_OWN_PACKAGES = frozenset({"estimators", "producers", "streams"})
+
+EXTRAS = {
+    "alerts": "exporter",
+    "deadletters": "worker",
+    "demo": "demo",
+    "estimates": "exporter",
+    "exporter": "exporter",
+    "fleet": "demo",
+    "plan": "survey",
+    "rebuild": "worker",
+    "survey": "survey",
+    "topics": "worker",
+    "worker": "worker",
+}
+"""The extra of the distribution that each command needs; a command that is not listed needs none."""
 
 
 class LazyGroup(click.Group):
@@ -32,10 +48,23 @@ class LazyGroup(click.Group):
         return sorted(module.name for module in found if not module.ispkg and module.name not in _NOT_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command."""
+        """Import a command.
+
+        Raises:
+            click.ClickException: a package of its extra is not installed; the message names the extra.
+        """
         if cmd_name not in self.list_commands(ctx):
             return None
-        found = importlib.import_module(f"{room.__name__}.{cmd_name}").command
+        try:
+            found = importlib.import_module(f"{room.__name__}.{cmd_name}").command
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package in _OWN_PACKAGES or cmd_name not in EXTRAS:
+                raise
+            raise click.ClickException(
+                f"`thaw {cmd_name}` needs the package {package}, which is not installed; "
+                f"run: pip install 'thaw[{EXTRAS[cmd_name]}]'"
+            ) from error
         assert isinstance(found, click.Command)
         return found
 

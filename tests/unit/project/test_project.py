@@ -22,7 +22,8 @@ PINS = {
 
 def dependencies() -> list[Requirement]:
     optional = PROJECT["optional-dependencies"].values()
-    return [Requirement(text) for texts in [PROJECT["dependencies"], *optional] for text in texts]
+    needs = [Requirement(text) for texts in [PROJECT["dependencies"], *optional] for text in texts]
+    return [need for need in needs if need.name != PROJECT["name"]]
 
 
 def test_make_help_lists_every_target_with_a_description() -> None:

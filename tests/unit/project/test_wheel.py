@@ -39,6 +39,8 @@ def test_the_wheel_contains_exactly_the_tree(wheel: Path) -> None:
     }
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
+        licenses = [name for name in archive.namelist() if name.endswith(".dist-info/licenses/LICENSE")]
+        assert [archive.read(name) for name in licenses] == [(ROOT / "LICENSE").read_bytes()]
     assert len(names) == len(set(names)), "a file is in the wheel twice"
     assert set(names) == expected
 

@@ -54,6 +54,18 @@ def test_every_command_loads_and_explains_itself(capfd: pytest.CaptureFixture[st
     assert out.startswith("Usage: ")
 
 
+def test_a_missing_package_is_an_error_that_names_the_extra(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    monkeypatch.delitem(sys.modules, "streams.cli.survey", raising=False)
+    status, out, err = run(capfd, "survey", "check", "browser.toml")
+    assert (status, out) == (1, "")
+    assert err == (
+        "Error: `thaw survey` needs the package rich, which is not installed; run: pip install 'thaw[survey]'\n"
+    )
+
+
 def test_config_prints_what_holds(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THAW_KAFKA_PASSWORD", "hunter2")
     monkeypatch.setenv("THAW_GROOP", "x")
