@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from producers.survey.check import explain
 from producers.survey.survey import Survey, load_survey
@@ -44,6 +45,14 @@ def quoted() -> list[str]:
 def test_the_survey_is_explained_as_quoted(survey: Survey) -> None:
     sentences = " ".join(explain(survey).sentences)
     assert any(quote in sentences for quote in quoted())
+
+
+def test_the_alert_is_worded_as_quoted(survey: Survey) -> None:
+    groups = yaml.safe_load((ROOT / "deploy" / "prometheus" / "rules" / "thaw.yaml").read_text())["groups"]
+    rules = {rule["alert"]: rule["annotations"] for group in groups for rule in group["rules"]}
+    opening = rules["ThawFrequencyAboveThreshold"]["summary"].partition("{{ with ")[0]
+    said = opening.replace("{{ $labels.value }}", "Opera").replace("{{ $labels.survey }}", survey.id)
+    assert f"**ThawFrequencyAboveThreshold** {said} of 20%" in quoted()
 
 
 def test_a_small_population_has_the_stated_band(survey: Survey) -> None:

@@ -1,0 +1,82 @@
+"""Commands, variables, metrics, make targets and files that the documentation names exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from streams.cli.main import cli
+from tests.support.paths import ROOT
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "tests" / "README.md"])
+TEXT = {page: page.read_text(encoding="utf-8") for page in PAGES}
+_IDS = [str(page.relative_to(ROOT)) for page in PAGES]
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=_IDS)
+
+
+def commands(group: click.Command, name: str = "thaw") -> dict[str, click.Command]:
+    """Return all commands by their full names."""
+    found = {name: group}
+    if isinstance(group, click.Group):
+        context = click.Context(group)
+        for child in group.list_commands(context):
+            command = group.get_command(context, child)
+            assert command is not None
+            found |= commands(command, f"{name} {child}")
+    return found
+
+
+COMMANDS = commands(cli)
+
+
+def quoted(text: str) -> list[str]:
+    """Return everything in code: spans and lines of blocks."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+    return [*spans, *(line for block in blocks for line in block.splitlines())]
+
+
+@every_page
+def test_every_command_exists_with_its_options(page: Path) -> None:
+    for code in quoted(TEXT[page]):
+        words = code.split("#")[0].removeprefix("$ ").removeprefix(".venv/bin/").split()
+        if words[:1] != ["thaw"]:
+            continue
+        length = 3 if " ".join(words[:3]) in COMMANDS else 2
+        name = " ".join(words[:length])
+        assert name in COMMANDS, code
+        known = {
+            option for parameter in COMMANDS[name].params for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        assert {word for word in words[length:] if word.startswith("--")} <= known | {"--help"}, code
+
+
+@every_page
+def test_every_variable_is_on_the_page_of_settings(page: Path) -> None:
+    variables = re.compile(r"\bTHAW_[A-Z_]*[A-Z]\b")
+    assert set(variables.findall(TEXT[page])) <= set(variables.findall(TEXT[ROOT / "docs" / "settings.md"]))
+
+
+@every_page
+def test_every_metric_is_in_the_table(page: Path) -> None:
+    known = set(re.findall(r"^\| `(thaw_\w+)`", TEXT[ROOT / "docs" / "metrics.md"], re.MULTILINE))
+    assert known
+    assert set(re.findall(r"`(thaw_\w+)[`{]", TEXT[page])) <= known
+
+
+@every_page
+def test_every_make_target_exists(page: Path) -> None:
+    known = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {code.split()[1] for code in quoted(TEXT[page]) if re.match(r"make [a-z]", code)}
+    assert named <= known
+
+
+@every_page
+def test_every_file_exists(page: Path) -> None:
+    for code in quoted(TEXT[page]):
+        for path in re.findall(r"^(?:(?:estimators|producers|streams|deploy|tests|docs)/[\w./-]*\w)", code):
+            assert (ROOT / path).exists(), code
