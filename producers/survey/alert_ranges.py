@@ -1,4 +1,4 @@
-"""Which thresholds make sense: what can be estimated at all, and between which ends. For people and servers."""
+"""Which thresholds of alert rules are possible: the range of each estimated quantity. Server side only."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def value_ranges(survey: Survey) -> tuple[tuple[float, float], ...] | None:
 
 
 def rule_problems(survey: Survey) -> list[str]:
-    """Say which alert rules of a survey can never speak, and why; nobody should trust their silence."""
+    """Return why alert rules of a survey can never fire, one sentence each."""
     if not survey.alerts:
         return []
     ranges = value_ranges(survey)
     if ranges is None:
-        return [f"{survey.mechanism.name} has no bounds that may be looked at all the time; remove its alerts"]
+        return [f"{survey.mechanism.name} has no always-valid bounds; remove its alerts"]
     problems = []
     for i, rule in enumerate(survey.alerts):
         low, high = ranges[survey.mechanism.labels.index(rule.value)]

@@ -1,4 +1,4 @@
-"""What a survey wants people to be woken by: rules on values, and limits of its own health. Not part of the id."""
+"""Alert rules on values and health thresholds of a survey. Not part of the survey id."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from producers.survey.file import AlertTable, LimitsTable
 Side = Literal["above", "below"]
 
 MAX_RULES = 100
-"""Every rule divides the false-alarm rate once more and is a series of its own; nobody looks at more than this."""
+"""Every rule divides the false-alarm rate once more and is a time series of its own."""
 
 
 @dataclass(frozen=True)
 class AlertRule:
-    """Wake somebody when the value is surely above, or surely below, the threshold.
+    """Alert when the always-valid bound of the value is above, or below, the threshold.
 
-    threshold is in the units of the estimate: a share, or a mean. alpha is this rule's own rate of false alarms per
-    window, over all looks at the window: the file's alpha divided by the number of rules.
+    threshold is in the unit of the estimate: a share, or a mean. alpha is this rule's own probability of a false alarm
+    per window, over all evaluations: the file's alpha divided by the number of rules.
     """
 
     value: str
@@ -32,7 +32,7 @@ class AlertRule:
 
 @dataclass(frozen=True)
 class Limits:
-    """How ill a survey may get before somebody is told; None: the rule is left out, or has a limit of its own."""
+    """Health thresholds; None: there is no such alert, or it has a default of its own."""
 
     band_ratio: float | None = None
     stale_ms: int | None = None
@@ -42,11 +42,11 @@ class Limits:
 
 
 NO_LIMITS = Limits()
-"""What holds where a file says nothing."""
+"""The thresholds of a file without a `[limits]` table."""
 
 
 class AlertError(ValueError):
-    """A rule or limit cannot be right: which field, what came, what to do."""
+    """An impossible rule or threshold: field, value, remedy."""
 
     def __init__(self, field: str, value: object, remedy: str) -> None:
         super().__init__(f"{field}: {remedy}; got {value!r}")
@@ -56,7 +56,7 @@ class AlertError(ValueError):
 def rules_of(tables: Sequence[AlertTable], labels: Sequence[str]) -> tuple[AlertRule, ...]:
     """Check the `[[alert]]` tables of a file whose mechanism estimates `labels`; AlertError names the first fault."""
     if len(tables) > MAX_RULES:
-        raise AlertError("alert", len(tables), f"a survey has at most {MAX_RULES} rules; keep those that matter")
+        raise AlertError("alert", len(tables), f"a survey has at most {MAX_RULES} rules; remove some")
     rules: list[AlertRule] = []
     for i, table in enumerate(tables):
         place = f"alert[{i}]"

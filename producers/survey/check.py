@@ -1,4 +1,4 @@
-"""What a survey means, in plain words and numbers: releases, costs, widths, warnings. For people, not for devices."""
+"""What a survey means, in sentences and numbers: releases, costs, widths, warnings. Server side only."""
 
 from __future__ import annotations
 
@@ -15,24 +15,28 @@ from estimators.channels.channel import RetentionChannel
 from estimators.estimates import Method, Population
 from estimators.exact.randomness import SeededBits
 from estimators.mechanism import Drawn, Mechanism
+from estimators.planning.odds import highest_suspicion
 from estimators.tally import Tally
 from producers.survey.alert_ranges import rule_problems
 from producers.survey.durations import format_duration
 from producers.survey.survey import Survey
 
 USERS = (1_000, 100_000, 10_000_000)
-"""How many users the widths are told for."""
+"""Numbers of users for which widths are given."""
 TRIAL_USERS = 20_000
 """Simulated users behind a width; widths shrink with the root of the number of users, so any number will do."""
 DAY_MS = 86_400_000
 
 GAIN_RATIO = 0.05
-"""A rung that narrows the band by less than this is hardly worth its cost."""
+"""A rung that narrows the band by less than this gets a warning."""
+
+SUSPICION = 0.2
+"""The suspicion for which `thaw survey check` translates epsilon into odds."""
 
 
 @dataclass(frozen=True)
 class RungPlan:
-    """One rung: what was asked and what is delivered, when it opens, how often it tells the truth, half-widths."""
+    """One rung: epsilon asked for and delivered, opening time, probability of a true answer, half-widths."""
 
     rung: int
     epsilon_asked: float
@@ -40,7 +44,7 @@ class RungPlan:
     opens_ms: int
     truth_probability: float | None
     half_widths: tuple[float, ...] | None
-    """One per entry of USERS, if all of them are on this rung; None where it cannot be told."""
+    """One per entry of USERS, if all of them are on this rung; None where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Explanation:
 
     @property
     def lifetime_windows(self) -> int | None:
-        """How many windows the lifetime budget pays for with all rungs; None if it never ends."""
+        """How many windows the lifetime budget pays for with all rungs; None if it is unlimited."""
         if math.isinf(self.epsilon_per_window) or math.isinf(self.survey.lifetime_epsilon):
             return None
         return math.floor(self.survey.lifetime_epsilon / self.epsilon_per_window)
@@ -78,11 +82,11 @@ class Explanation:
         if step < size:
             first += f", and a new window begins every {format_duration(step)}"
         releases = (
-            f"Its first answer leaves when the value is taken; {len(self.rungs) - 1} sharper "
+            f"Its first answer is sent when the value is taken; {len(self.rungs) - 1} sharper "
             f"{'one replaces' if len(self.rungs) == 2 else 'ones replace'} it after the window's end, the last one "
             f"{format_duration(survey.opens_ms[-1])} later"
             if len(self.rungs) > 1
-            else "Its only answer leaves when the value is taken"
+            else "Its only answer is sent when the value is taken"
         )
         if survey.jitter_ms and len(self.rungs) > 1:
             releases += f", each delayed at random by up to {format_duration(survey.jitter_ms)}"
@@ -96,23 +100,33 @@ class Explanation:
             f"{cost}.",
             f"{self._lifetime()}.",
             f"Late answers count until {format_duration(survey.retention_ms)} after the window's end.",
-            f"Guarantee: {mechanism.guarantee.sentence}",
+            f"Guarantee: {mechanism.guarantee.sentence}{self._odds()}",
             f"Threat model: {mechanism.guarantee.threat_model}",
         )
+
+    def _odds(self) -> str:
+        epsilon = self.epsilon_per_window
+        if not self.survey.mechanism.guarantee.local or math.isinf(epsilon):
+            return ""
+        highest = math.ceil(1_000 * highest_suspicion(SUSPICION, epsilon)) / 1_000
+        return (
+            f" In odds: a suspicion of {SUSPICION:.0%} can rise to at most {highest:.1%} (epsilon {_number(epsilon)}) "
+            "for protected values."
+        ).replace("%", " %")
 
     def _lifetime(self) -> str:
         windows = self.lifetime_windows
         if windows is None:
-            return "The lifetime budget is unlimited: no finite number describes what an answer costs"
+            return "The lifetime budget is unlimited: the cost of an answer has no finite bound"
         lasts = format_duration(windows * self.survey.windows.step_ms // 1_000 * 1_000)
         return (
             f"The lifetime budget of {_number(self.survey.lifetime_epsilon)}, shared with all other surveys of a "
-            f"device, pays for {windows:,} whole windows, {lasts} of answering without a break"
+            f"device, pays for {windows:,} whole windows, {lasts} if the device answers in every window"
         )
 
 
 def explain(survey: Survey) -> Explanation:
-    """Work out what a survey releases, costs and can tell. Deterministic; takes well under a second."""
+    """Return what a survey releases, costs and shows. Deterministic; takes well under a second."""
     mechanism = survey.mechanism
     widths = _half_widths(survey)
     truths = _truths(mechanism)
@@ -140,7 +154,7 @@ def _warnings(survey: Survey, rungs: tuple[RungPlan, ...]) -> list[str]:
     if ratio > 1:
         found.append(
             f"windows overlap: every value enters {math.ceil(ratio)} of them, each with a chain of its own, and the "
-            f"costs add up to epsilon {_number(math.ceil(ratio) * top)}; take step = size unless that is worth it"
+            f"costs add up to epsilon {_number(math.ceil(ratio) * top)}; use step = size unless overlap is needed"
         )
     values = len(mechanism.labels)
     if mechanism.name == "grr" and values > 3 * math.exp(min(mechanism.ladder[-1], 50.0)) + 2:
@@ -152,7 +166,7 @@ def _warnings(survey: Survey, rungs: tuple[RungPlan, ...]) -> list[str]:
         if below.half_widths and above.half_widths and above.half_widths[0] > (1 - GAIN_RATIO) * below.half_widths[0]:
             found.append(
                 f"rung {above.rung} (epsilon {above.epsilon_asked:g}) narrows the band by less than {GAIN_RATIO:.0%}; "
-                "leave it out or raise its level"
+                "remove it or raise its level"
             )
     found += [
         f"rung {rung.rung} was asked to have epsilon {rung.epsilon_asked:g} and delivers {rung.epsilon:.6g}"
@@ -169,10 +183,10 @@ def _warnings(survey: Survey, rungs: tuple[RungPlan, ...]) -> list[str]:
         found.append("the lifetime budget is used up within a day of answering; take longer windows or lower levels")
     if mechanism.ladder[-1] > 8 and mechanism.guarantee.local:
         found.append(
-            f"at epsilon {mechanism.ladder[-1]:g} an answer is close to the plain truth; few would call it private"
+            f"at epsilon {mechanism.ladder[-1]:g} an answer is almost always the true value; this offers little privacy"
         )
     if mechanism.copies > 1 and survey.jitter_ms == 0:
-        found.append("all copies of an answer leave at one moment, which ties them together; give release.jitter")
+        found.append("all copies of an answer are sent at one moment, which links them; set release.jitter")
     found += rule_problems(survey)
     if survey.shards < 8:
         found.append(f"{survey.shards} shards cannot keep 8 partitions busy; 64 is a good number")

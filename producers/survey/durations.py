@@ -9,7 +9,7 @@ _PART = re.compile(r"(\d+)(ms|[smhd])")
 _WHOLE = re.compile(rf"\s*(?:{_PART.pattern}\s*)+")
 
 MAX_MS = 10 * 366 * 86_400_000
-"""Ten years: whatever is longer is a typing error, and sums of durations stay far inside 64 bits."""
+"""Ten years: anything longer is a typing error, and sums of durations stay far inside 64 bits."""
 
 
 def parse_duration(text: str) -> int:

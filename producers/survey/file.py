@@ -8,14 +8,14 @@ import msgspec
 from msgspec import Meta
 
 MAX_LEVEL = 20.0
-"""Beyond it an answer is the truth for all practical purposes, and nobody should call that private."""
+"""Above it an answer is the true value for all practical purposes."""
 
 MAX_RUNGS = 255
 MAX_SHARDS = 4096
 
 
 class _Table(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A table of the file; a word that is not in it is refused, so that a typing error cannot be overlooked."""
+    """A table of the file; unknown fields are refused, so that a typing error cannot be overlooked."""
 
 
 Level = Annotated[float, Meta(description="a privacy level epsilon, above 0 and at most 20")]
@@ -25,7 +25,7 @@ Every = Annotated[
 Steps = Annotated[int, Meta(description="number of rungs, 1 to 255")]
 Jitter = Annotated[
     str,
-    Meta(description="each rung leaves at a random moment up to this much later, drawn once and without the value"),
+    Meta(description="each rung is sent up to this much later, by a random time that does not depend on the value"),
 ]
 
 
@@ -51,12 +51,12 @@ class Linear(_Table, tag_field="kind", tag="linear", frozen=True):
 
 
 class Geometric(_Table, tag_field="kind", tag="geometric", frozen=True):
-    """Levels in equal proportions: give `to` or `ratio`."""
+    """Levels with a constant ratio: give `to` or `ratio`."""
 
     first: Annotated[float, Meta(description="lowest level, above 0")] = msgspec.field(name="from")
     steps: Steps
     every: Every
-    to: Annotated[float | None, Meta(description="highest level, at most 20; leave out where `ratio` is given")] = None
+    to: Annotated[float | None, Meta(description="highest level, at most 20; omit where `ratio` is given")] = None
     ratio: Annotated[
         float | None, Meta(description="each level is this many times the one before, above 1; instead of `to`")
     ] = None
@@ -77,7 +77,7 @@ Release = Listed | Linear | Geometric | NoisySampling
 
 
 class WindowTable(_Table, frozen=True):
-    """How time is cut and how long late answers count."""
+    """Length of windows, and how long late answers count."""
 
     size: Annotated[str, Meta(description="length of a window; windows start at multiples of `step` since 1970")]
     retention: Annotated[
@@ -86,21 +86,21 @@ class WindowTable(_Table, frozen=True):
     ]
     step: Annotated[
         str | None,
-        Meta(description="from one window's start to the next; default: `size`; shorter ones make windows overlap"),
+        Meta(description="time from one window's start to the next; default: `size`; if shorter, windows overlap"),
     ] = None
-    skew: Annotated[str, Meta(description="how far a device's clock may run ahead before its answers are refused")] = (
+    skew: Annotated[str, Meta(description="how far a device's clock may be ahead before its answers are refused")] = (
         "1m"
     )
 
 
 class BudgetTable(_Table, frozen=True):
-    """What a device may spend."""
+    """Privacy budget of a device."""
 
     lifetime: Annotated[
         float,
         Meta(
-            description="this survey asks nothing more of a device that has spent this much epsilon in all, on "
-            "whatever survey; `inf` only where the mechanism's own cost is infinite"
+            description="epsilon that a device may have spent over all surveys before this survey asks nothing more "
+            "of it; `inf` only where the mechanism's own cost is infinite"
         ),
     ]
 
@@ -111,68 +111,74 @@ class EstimateTable(_Table, frozen=True):
     method: Annotated[
         Literal["auto", "pooled", "stratified", "mle"],
         Meta(
-            description="how users on different rungs are combined: `auto` (pooled unless the rungs disagree), "
+            description="how to combine users on different rungs: `auto` (pooled unless the rungs disagree), "
             "`pooled`, `stratified` or `mle`"
         ),
     ] = "auto"
     population: Annotated[
         Literal["fleet", "sampling"],
-        Meta(description="`fleet`: the devices that answered are meant; `sampling`: a population behind them"),
+        Meta(
+            description="`fleet`: estimate the devices that answered; `sampling`: the population they are a sample of"
+        ),
     ] = "fleet"
-    alpha: Annotated[float, Meta(description="intervals miss the truth with this probability, between 0 and 0.5")] = (
-        0.05
-    )
+    alpha: Annotated[
+        float, Meta(description="probability that an interval misses the true value, between 0 and 0.5")
+    ] = 0.05
 
 
 class CanaryTable(_Table, frozen=True):
-    """Seeded devices with a known truth, to watch the pipeline itself. Not part of the survey id."""
+    """Simulated devices with known values, to monitor the pipeline itself. Not part of the survey id."""
 
     devices: Annotated[int, Meta(description="number of simulated devices, 1 to 1000000")]
-    seed: Annotated[int, Meta(description="seed of all that they do; not negative")]
+    seed: Annotated[int, Meta(description="seed of their random numbers; not negative")]
     shares: Annotated[
         list[float], Meta(description="the true share of each value, in the order of `values`; they sum to 1")
     ]
 
 
 class AlertTable(_Table, frozen=True):
-    """Somebody is told when a value is surely above or below a threshold. Not part of the survey id."""
+    """An alert on a value whose always-valid bound passes a threshold. Not part of the survey id."""
 
-    value: Annotated[str, Meta(description="one of the values, or of what else the mechanism estimates")]
+    value: Annotated[str, Meta(description="one of the values, or another label that the mechanism estimates")]
     above: Annotated[
-        float | None, Meta(description="told when the value is surely higher; a share, or a mean in its own units")
+        float | None,
+        Meta(description="alert when the lower bound is above this threshold; a share, or a mean in its own unit"),
     ] = None
-    below: Annotated[float | None, Meta(description="told when the value is surely lower; instead of `above`")] = None
+    below: Annotated[
+        float | None, Meta(description="alert when the upper bound is below this threshold; instead of `above`")
+    ] = None
     alpha: Annotated[
         float,
         Meta(
-            description="false alarms per window, however often it is looked at; divided by the number of rules of the "
-            "survey, so that all of them together stay below it"
+            description="probability of a false alarm per window, over all evaluations; divided by the number of rules "
+            "of the survey, so that it holds for all of them together"
         ),
     ] = 0.01
 
 
 class LimitsTable(_Table, frozen=True):
-    """How ill the survey may get before somebody is told. Not part of the survey id."""
+    """Health thresholds. Not part of the survey id."""
 
     band: Annotated[
         float | None,
-        Meta(description="widest interval of a value that is still of use, upper minus lower end; no rule without it"),
+        Meta(description="widest useful interval of a value, upper minus lower end; no alert without it"),
     ] = None
     stale: Annotated[
         str | None, Meta(description="longest time without a new estimate; default: two windows, at least 15 s")
     ] = None
     budget: Annotated[
-        float, Meta(description="part of the lifetime budget that a device may have spent before it is told")
+        float, Meta(description="share of the lifetime budget that a device may have spent before an alert")
     ] = 0.8
     flood: Annotated[
         float | None,
         Meta(
-            description="most reports per second that one shard can get from the fleet; default: a few times what the "
-            "other shards get"
+            description="highest plausible number of reports per second and shard; default: a few times that of the "
+            "other shards"
         ),
     ] = None
     canary: Annotated[
-        float, Meta(description="largest distance of a canary from its truth over five windows, in standard errors")
+        float,
+        Meta(description="largest error of the canary's estimates over five windows, in standard errors"),
     ] = 6.0
 
 
@@ -192,9 +198,9 @@ class SurveyFile(_Table, frozen=True):
     window: WindowTable
     budget: BudgetTable
     values: Annotated[
-        list[str], Meta(description="the possible answers, each once; what they mean depends on the mechanism")
+        list[str], Meta(description="the possible values, each once; their meaning depends on the mechanism")
     ] = []
-    shards: Annotated[int, Meta(description="parts into which the collector cuts the work, 1 to 4096")] = 64
+    shards: Annotated[int, Meta(description="number of shards into which reports are divided, 1 to 4096")] = 64
     estimate: EstimateTable = EstimateTable()
     canary: CanaryTable | None = None
     alert: list[AlertTable] = []
@@ -203,6 +209,6 @@ class SurveyFile(_Table, frozen=True):
         str,
         Meta(
             description="needed where the mechanism is not locally private: one sentence, four words or more, that "
-            "says which risk is taken and why"
+            "states which risk is taken and why"
         ),
     ] = ""

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 RESCAN_MS = 10_000
 """How long a new file may stay unseen. Shorter costs a directory listing each time; longer delays new surveys."""
 RESCAN_UNKNOWN_MS = 1_000
-"""A stranger's digest may be a survey that was just added, or rubbish: look at once, but not for every frame."""
+"""An unknown digest may be a survey that was just added, or garbage: scan at once, but not for every frame."""
 
 
 class _Seen(NamedTuple):
@@ -25,9 +25,9 @@ class _Seen(NamedTuple):
 class SurveyFolder:
     """Surveys by the digest that frames carry; safe to share between threads.
 
-    A file that is broken is reported once per version and skipped; its last good version stays known, and so does a
-    survey whose file was removed: answers under way must stay readable. `errors` holds the present complaint of each
-    broken file.
+    An invalid file is logged once per version and skipped; its last valid version stays known, and so does a survey
+    whose file was removed: reports in transit must stay readable. `errors` holds the current error of each invalid
+    file.
 
     Args:
         path: the folder with `*.toml` files.
@@ -74,7 +74,7 @@ class SurveyFolder:
             files = sorted(file for file in self.path.iterdir() if file.suffix == ".toml")
         except OSError as error:
             if not self._complained:
-                log.error("the survey folder %s cannot be read (%s); known surveys stay", self.path, error.strerror)
+                log.error("the survey folder %s cannot be read (%s); known surveys are kept", self.path, error.strerror)
             self._complained = True
             return
         self._complained = False

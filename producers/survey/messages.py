@@ -1,4 +1,4 @@
-"""What a refused survey file is told: the field, the value, the remedy. Descriptions come from the file's own shape."""
+"""Error messages about survey files: field, value, remedy. Descriptions come from the shape of the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from producers.survey.file import SurveyFile
 
 
 class SurveyError(ValueError):
-    """A survey file that is refused: where, which field, what came, what to do."""
+    """A survey file is refused: which file, which field, its value, the remedy."""
 
     def __init__(self, source: str, field: str, value: object, remedy: str) -> None:
         shown = repr(value)
@@ -30,7 +30,7 @@ _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
 
 
 def explain_shape(source: str, data: Mapping[str, Any], message: str) -> NoReturn:
-    """Turn a complaint about the shape into field, value and remedy."""
+    """Turn an error about the shape into field, value and remedy."""
     match = _AT.match(message)
     assert match is not None
     what, path = match["what"], (match["path"] or "$").removeprefix("$").removeprefix(".")
@@ -38,12 +38,14 @@ def explain_shape(source: str, data: Mapping[str, Any], message: str) -> NoRetur
     if unknown := _UNKNOWN.fullmatch(what):
         name = unknown["name"]
         value = table.get(name) if isinstance(table, Mapping) else table
-        raise SurveyError(source, _join(path, name), value, did_you_mean(name, _fields_at(path, data))) from None
+        raise SurveyError(
+            source, _join(path, name), value, did_you_mean("field", name, _fields_at(path, data))
+        ) from None
     if missing := _MISSING.fullmatch(what):
         field = _join(path, missing["name"])
         remedy = f"is missing; add it ({description_of(field, data)})"
         raise SurveyError(source, field, None, remedy) from None
-    what = re.sub("^Invalid (enum )?value", "not a word that is known here", what)
+    what = re.sub("^Invalid (enum )?value", "unknown value", what)
     remedy = f"{what[0].lower()}{what[1:]} ({description_of(path, data)})"
     raise SurveyError(source, path or "file", table, remedy) from None
 
@@ -81,7 +83,7 @@ def _fields_at(path: str, data: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def tables() -> dict[str, tuple[type[msgspec.Struct], ...]]:
-    """Return the tables of a survey file by their word; `release` has several forms."""
+    """Return the tables of a survey file by name; `release` has several forms."""
     return {
         "release": (shapes.Listed, shapes.Linear, shapes.Geometric, shapes.NoisySampling),
         "window": (shapes.WindowTable,),
@@ -94,7 +96,7 @@ def tables() -> dict[str, tuple[type[msgspec.Struct], ...]]:
 
 
 def description_of(field: str, data: Mapping[str, Any]) -> str:
-    """Return what the reference says about a field, given the file it stands in."""
+    """Return the description of a field, given the file it stands in."""
     parent, _, name = re.sub(r"\[.*", "", field).rpartition(".")
     struct = _struct_at(parent, data)
     if struct is None:
@@ -107,7 +109,7 @@ def description_of(field: str, data: Mapping[str, Any]) -> str:
     return "listed, linear, geometric or noisy_sampling" if name == "kind" else "see docs/surveys.md"
 
 
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """Return a remedy for an unknown word: the closest known one, or all of them."""
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"no such word here; did you mean {close[0]}?" if close else f"no such word here; known: {', '.join(known)}"
+def did_you_mean(what: str, name: str, known: Sequence[str]) -> str:
+    """Return a remedy for an unknown name of a field or value (`what`): the closest known one, or all of them."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"unknown {what}; did you mean {close[0]}?" if close else f"unknown {what}; known: {', '.join(known)}"

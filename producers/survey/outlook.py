@@ -1,4 +1,4 @@
-"""What a survey will show, rung by rung: widths, devices needed, and how far lying devices can move an estimate."""
+"""What to expect of a survey, rung by rung: widths, devices needed, and how far lying devices can move an estimate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from producers.survey.survey import Survey
 
 @dataclass(frozen=True)
 class RungOutlook:
-    """One rung, if all honest devices are on it. Widths and shifts are shares; None where nothing can be said.
+    """One rung, if all honest devices are on it. Widths and shifts are shares; None where it is not known.
 
     half_width: of the survey's interval for a typical value. users_for_band: devices that bring it down to the band
     asked for. loudest_score: the most that one report on this rung counts, in honest devices. loudest_ahead: the same
@@ -35,7 +35,7 @@ class RungOutlook:
 
 
 def outlook(survey: Survey, *, users: int, attackers: int, band: float | None) -> list[RungOutlook]:
-    """Work out every rung, at even shares."""
+    """Return the outlook of every rung, at even shares."""
     method = cast(Method, "pooled" if survey.method == "auto" else survey.method)
     rows = []
     for plan in explain(survey).rungs:

@@ -1,4 +1,4 @@
-"""The reference of survey files, written from their own shape so that it cannot say anything else."""
+"""The reference of survey files for docs/surveys.md, generated from their shape."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from producers.survey.file import MAX_LEVEL, MAX_RUNGS, Geometric, Linear, Liste
 
 
 class ScheduleError(ValueError):
-    """A schedule that cannot be right: `field` inside the table, the value that came, the remedy."""
+    """An impossible schedule: `field` inside the table, its value, the remedy."""
 
     def __init__(self, field: str, value: object, remedy: str) -> None:
         super().__init__(f"{field}: {remedy}; got {value!r}")
@@ -96,7 +96,7 @@ def _geometric_ladder(release: Geometric) -> tuple[float, ...]:
             raise ScheduleError(
                 "ratio",
                 release.ratio,
-                f"the last level would be {ladder[-1]:.4g}, above {MAX_LEVEL:g}; take a smaller ratio or fewer steps",
+                f"the last level would be {ladder[-1]:.4g}, above {MAX_LEVEL:g}; use a smaller ratio or fewer steps",
             )
         return ladder
     assert release.to is not None
@@ -114,7 +114,7 @@ def _noisy_ladder(release: NoisySampling) -> tuple[float, ...]:
     ladder = sampling_ladder(release.epsilon_permanent, release.epsilon_sample, release.rounds)
     for rounds, (before, after) in enumerate(pairwise(ladder), start=1):
         if after <= before:
-            raise ScheduleError("rounds", release.rounds, f"the curve no longer rises after {rounds}; take that many")
+            raise ScheduleError("rounds", release.rounds, f"the curve no longer rises after {rounds}; use that many")
     return tuple(ladder)
 
 
@@ -127,15 +127,15 @@ def _levels(field: str, levels: list[float]) -> tuple[float, ...]:
             raise ScheduleError(
                 f"{field}[{i}]",
                 level,
-                f"levels rise, and {levels[i - 1]:g} stands before it; an answer once given cannot be made coarser, "
-                "sort the levels",
+                f"levels increase, and {levels[i - 1]:g} stands before it; a released answer cannot be made more "
+                "private; sort the levels",
             )
     return tuple(levels)
 
 
 def _level(field: str, level: float) -> None:
     if not 0.0 < level <= MAX_LEVEL:
-        hint = "to send no information, leave the rung out" if level == 0 else "choose a level in that range"
+        hint = "to send no information, remove the rung" if level == 0 else "choose a level in that range"
         raise ScheduleError(field, level, f"epsilon must be in (0, {MAX_LEVEL:g}]; {hint}")
 
 

@@ -27,13 +27,13 @@ from producers.wire.layout import Layout
 __all__ = ["Canary", "Survey", "SurveyError", "canonical_json", "load_folder", "load_survey", "parse_survey"]
 
 MAX_FILE_CHARACTERS = 8 << 20
-"""Longer files are not read: a worker looks at every file of its folder. Tens of thousands of values fit."""
+"""Longer files are not read: a worker reads every file of its folder. Tens of thousands of values fit."""
 _DEEP_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]{1,200}[ \t]?\.[ \t]?){17}""", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Canary:
-    """Seeded devices with a known truth: how many, their seed, and the share of each value in the order of values."""
+    """Simulated devices with known values: how many, their seed, and the share of each value in the order of values."""
 
     devices: int
     seed: int
@@ -111,7 +111,7 @@ def canonical_json(data: Any) -> bytes:
 
 
 def load_survey(path: str | Path) -> Survey:
-    """Read and check one survey file; SurveyError says what is wrong and what to do."""
+    """Read and check one survey file; SurveyError names field, value and remedy."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -154,7 +154,7 @@ def load_folder(path: str | Path) -> dict[bytes, Survey]:
 
 
 class _Checker:
-    """All that a shape cannot say about a survey file."""
+    """The checks that the shape of a survey file cannot express."""
 
     def __init__(self, source: str, data: Mapping[str, Any]) -> None:
         self.source, self.data = source, data
@@ -175,7 +175,7 @@ class _Checker:
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,47}", file.name):
             self.refuse("name", file.name, "use 1 to 48 lower-case letters, digits, - and _, a letter or digit first")
         if not file.question.strip():
-            self.refuse("question", file.question, "say in one sentence what the person is asked")
+            self.refuse("question", file.question, "write in one sentence what the person is asked")
         if not 1 <= file.shards <= MAX_SHARDS:
             self.refuse("shards", file.shards, f"must be 1 to {MAX_SHARDS}; 64 fits most surveys")
         if not 0.0 < file.estimate.alpha < 0.5:
@@ -193,8 +193,8 @@ class _Checker:
             self.refuse(
                 "window.retention",
                 file.window.retention,
-                f"the last rung leaves up to {format_duration(last_ms)} after the window's end and would be thrown "
-                "away; keep windows longer, or open the rungs earlier",
+                f"the last rung is sent up to {format_duration(last_ms)} after the window's end and would be refused "
+                "as expired; raise the retention, or open the rungs earlier",
             )
         self.budget(file, mechanism)
         try:
@@ -227,16 +227,16 @@ class _Checker:
             if not value.strip() or len(value) > 200:
                 self.refuse(f"values[{i}]", value, "a value has 1 to 200 characters, not all of them blank")
             if value in seen:
-                self.refuse(f"values[{i}]", value, "every value stands once; remove the second one")
+                self.refuse(f"values[{i}]", value, "every value occurs once; remove the second one")
             seen.add(value)
 
     def mechanism(self, file: SurveyFile, schedule: Schedule) -> Mechanism:
         parameters = dict(file.mechanism)
         name = parameters.pop("name", None)
         if name is None:
-            self.refuse("mechanism.name", None, f"say which mechanism: {', '.join(mechanisms.names())}")
+            self.refuse("mechanism.name", None, f"name a mechanism: {', '.join(mechanisms.names())}")
         if name not in mechanisms.names():
-            self.refuse("mechanism.name", name, did_you_mean(str(name), mechanisms.names()))
+            self.refuse("mechanism.name", name, did_you_mean("mechanism", str(name), mechanisms.names()))
         try:
             mechanism = mechanisms.mechanism_class(name).build(file.values, schedule.ladder, parameters)
         except ParameterError as error:
@@ -250,7 +250,7 @@ class _Checker:
                 "accept_risk",
                 file.accept_risk,
                 f"{name} is not locally private ({mechanism.guarantee.sentence}); choose another mechanism, or write a "
-                "sentence here that says which risk is taken and why",
+                "sentence here that states which risk is taken and why",
             )
         return mechanism
 
@@ -273,7 +273,7 @@ class _Checker:
                 f"must not exceed the size ({file.window.size}), or some moments belong to no window; shorten it",
             )
         if size_ms > 100 * step_ms:
-            self.refuse("window.step", file.window.step, "a moment may lie in at most 100 windows; take a longer step")
+            self.refuse("window.step", file.window.step, "a moment may lie in at most 100 windows; use a longer step")
         return Windows(size_ms, step_ms)
 
     def budget(self, file: SurveyFile, mechanism: Mechanism) -> None:
@@ -287,7 +287,7 @@ class _Checker:
                 "an answer of this mechanism has no finite local cost, so no finite budget can pay for it; write inf",
             )
         if math.isinf(lifetime) and not math.isinf(mechanism.epsilons[-1]):
-            self.refuse("budget.lifetime", lifetime, "this mechanism has a finite cost; say how much of it is enough")
+            self.refuse("budget.lifetime", lifetime, "this mechanism has a finite cost; write a finite budget")
         if lifetime < first:
             self.refuse(
                 "budget.lifetime",

@@ -47,7 +47,7 @@ def test_alerts_and_limits_are_no_part_of_the_id() -> None:
         ('[[alert]]\nvalue = "red"\nabove = 0.5\nalpha = 0', "alert[0].alpha", "between 0 and 0.5"),
         ('[[alert]]\nvalue = "red"\nabove = 0.5\n' * 2, "alert[1].above", "has such a rule already"),
         ('[[alert]]\nvalue = "red"\nabove = 0.5\n' * (MAX_RULES + 1), "alert", "at most 100 rules"),
-        ('[[alert]]\nvalue = "red"\nover = 0.5', "alert[0].over", "no such word here"),
+        ('[[alert]]\nvalue = "red"\nover = 0.5', "alert[0].over", "unknown field"),
         ("[[alert]]\nabove = 0.5", "alert[0].value", "is missing"),
         ("[limits]\nband = 0", "limits.band", "above 0"),
         ("[limits]\nflood = nan", "limits.flood", "finite"),

@@ -45,6 +45,7 @@ def test_costs_and_lifetime() -> None:
     text = " ".join(explanation.sentences)
     assert "cost epsilon 2, the cost of the last one alone" in text
     assert "spends 8 a day" in text
+    assert "In odds: a suspicion of 20 % can rise to at most 64.9 % (epsilon 2) for protected values." in text
     assert (
         "The lifetime budget of 21, shared with all other surveys of a device, pays for 10 whole windows, 2d 12h"
         in text
@@ -56,7 +57,7 @@ def test_costs_and_lifetime() -> None:
     [
         (
             {"size": 'size = "1d"\nstep = "5h"'},
-            "every value enters 5 of them, .* the costs add up to epsilon 10; take step",
+            "every value enters 5 of them, .* the costs add up to epsilon 10; use step",
         ),
         (
             {"values": f"values = {[f'v{i}' for i in range(30)]}"},
@@ -65,7 +66,7 @@ def test_costs_and_lifetime() -> None:
         ({"ladder": "ladder = [1, 2, 2.01]"}, r"rung 2 \(epsilon 2\.01\) narrows the band by less than 5%"),
         ({"lifetime": "lifetime = 0.7"}, "the lifetime budget of 0.7 never pays for rung 1, 2; raise it"),
         ({"size": 'size = "1s"'}, "the lifetime budget is used up within a day of answering"),
-        ({"ladder": "ladder = [1, 2, 9]"}, "at epsilon 9 an answer is close to the plain truth"),
+        ({"ladder": "ladder = [1, 2, 9]"}, "at epsilon 9 an answer is almost always the true value"),
         ({"shards": "shards = 4"}, "4 shards cannot keep 8 partitions busy"),
         ({"shards": 'shards = 64\naccept_risk = "we take it anyway"'}, "grr needs no accept_risk; remove it"),
     ],
@@ -110,7 +111,7 @@ def test_copies_without_jitter_are_warned_about() -> None:
     example = next(example for example in EXAMPLES if example.name == "k_randomization")
     text = text_of(example).replace("least_records", "copies = 4\nleast_records")
     assert any(
-        "all copies of an answer leave at one moment" in warning for warning in explain(parse_survey(text)).warnings
+        "all copies of an answer are sent at one moment" in warning for warning in explain(parse_survey(text)).warnings
     )
 
 

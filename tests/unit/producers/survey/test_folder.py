@@ -83,7 +83,7 @@ def test_a_folder_that_cannot_be_read_is_reported_once(tmp_path: Path, caplog: p
     surveys = SurveyFolder(tmp_path / "none", NOW)
     surveys.surveys(NOW + RESCAN_MS)
     assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert "cannot be read (No such file or directory); known surveys stay" in caplog.text
+    assert "cannot be read (No such file or directory); known surveys are kept" in caplog.text
     (tmp_path / "none").mkdir()
     write(tmp_path / "none" / "colour.toml", survey_text())
     assert surveys.get(COLOUR.digest, NOW + 2 * RESCAN_MS) is not None

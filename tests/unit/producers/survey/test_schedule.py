@@ -81,7 +81,7 @@ def test_the_second_rung_may_open_at_the_windows_end() -> None:
             "give either `to` or `ratio`",
         ),
         ('kind = "geometric"\nfrom = 1\nratio = 1\nsteps = 2\nevery = "1m"', "ratio", "must be above 1"),
-        ('kind = "geometric"\nfrom = 1\nratio = 10\nsteps = 3\nevery = "1m"', "ratio", "would be 100, above 20; take"),
+        ('kind = "geometric"\nfrom = 1\nratio = 10\nsteps = 3\nevery = "1m"', "ratio", "would be 100, above 20; use"),
         ('kind = "geometric"\nfrom = 1\nto = 2\nsteps = 1\nevery = "1m"', "steps", "needs two rungs"),
         ('kind = "geometric"\nfrom = 2\nto = 1\nsteps = 2\nevery = "1m"', "to", "must be above `from` (2)"),
         (

@@ -67,12 +67,12 @@ def test_the_id_depends_on_what_decoding_depends_on_and_on_nothing_else() -> Non
 # What stands in the file, the field that is named, and words of the remedy. One row per message template.
 REFUSED: list[tuple[dict[str, str], str, str]] = [
     ({"name": "name = 'B c'"}, "name", "1 to 48 lower-case letters, digits, - and _"),
-    ({"question": "question = ' '"}, "question", "say in one sentence what the person is asked"),
+    ({"question": "question = ' '"}, "question", "write in one sentence what the person is asked"),
     ({"question": ""}, "question", "is missing; add it (what the person is asked"),
     ({"question": "question = 3"}, "question", "expected `str`, got `int` (what the person is asked"),
     ({"question": "qestion = 'x'"}, "qestion", "did you mean question?"),
-    ({"question": "question = 'x'\nzzzz = 1"}, "zzzz", "no such word here; known: name, question"),
-    ({"values": "values = ['a', 'a']"}, "values[1]", "every value stands once; remove the second one"),
+    ({"question": "question = 'x'\nzzzz = 1"}, "zzzz", "unknown field; known: name, question"),
+    ({"values": "values = ['a', 'a']"}, "values[1]", "every value occurs once; remove the second one"),
     ({"values": "values = ['a', ' ']"}, "values[1]", "a value has 1 to 200 characters"),
     ({"values": "values = ['a', 2]"}, "values[1]", "expected `str`, got `int`"),
     ({"values": "values = ['a']"}, "values", "at least two possible answers"),
@@ -82,14 +82,14 @@ REFUSED: list[tuple[dict[str, str], str, str]] = [
     (
         {"kind": "kind = 'lsited'"},
         "release.kind",
-        "not a word that is known here 'lsited' (listed, linear, geometric or",
+        "unknown value 'lsited' (listed, linear, geometric or",
     ),
     ({"kind": ""}, "release.kind", "is missing; add it (listed, linear"),
     ({"ladder": "ladder = []"}, "release.ladder", "1 to 255 rungs; list their levels"),
     (
         {"ladder": "ladder = [0, 1, 2]"},
         "release.ladder[0]",
-        "epsilon must be in (0, 20]; to send no information, leave",
+        "epsilon must be in (0, 20]; to send no information, remove",
     ),
     (
         {"ladder": "ladder = [1, 2, 21]"},
@@ -97,8 +97,8 @@ REFUSED: list[tuple[dict[str, str], str, str]] = [
         "epsilon must be in (0, 20]; choose a level in that range",
     ),
     ({"ladder": "ladder = [1, 2, nan]"}, "release.ladder[2]", "epsilon must be in (0, 20]"),
-    ({"ladder": "ladder = [1, 3, 2]"}, "release.ladder[2]", "levels rise, and 3 stands before it"),
-    ({"ladder": "ladder = [1, 1, 2]"}, "release.ladder[1]", "levels rise"),
+    ({"ladder": "ladder = [1, 3, 2]"}, "release.ladder[2]", "levels increase, and 3 stands before it"),
+    ({"ladder": "ladder = [1, 1, 2]"}, "release.ladder[1]", "levels increase"),
     ({"opens": "opens = ['0s']"}, "release.opens", "one opening time per level, 3 in all"),
     ({"opens": "opens = ['1s', '2s', '3s']"}, "release.opens[0]", "opens when the value is taken; write 0s"),
     ({"opens": "opens = ['0s', '9s', '3s']"}, "release.opens[2]", "later than the one before it"),
@@ -115,7 +115,7 @@ REFUSED: list[tuple[dict[str, str], str, str]] = [
     (
         {"retention": "retention = '30s'"},
         "window.retention",
-        "leaves up to 30s after the window's end and would be thrown",
+        "is sent up to 30s after the window's end and would be refused",
     ),
     ({"[budget]": "[bugdet]"}, "bugdet", "did you mean budget?"),
     ({"lifetime": "lifetime = 0"}, "budget.lifetime", "must be above 0"),
@@ -130,7 +130,7 @@ REFUSED: list[tuple[dict[str, str], str, str]] = [
     (
         {"lifetime": "lifetime = 9\n[estimate]\nmethod = 'best'"},
         "estimate.method",
-        "not a word that is known here 'best'",
+        "unknown value 'best'",
     ),
     ({"lifetime": "lifetime = 9\n[canary]\ndevices = 0\nseed = 1\nshares = []"}, "canary.devices", "1 to 1000000"),
     ({"lifetime": "lifetime = 9\n[canary]\ndevices = 1\nseed = -1\nshares = []"}, "canary.seed", "not be negative"),
@@ -163,9 +163,9 @@ def with_mechanism(text: str, **changes: str) -> str:
 @pytest.mark.parametrize(
     ("text", "changes", "field", "remedy"),
     [
-        ("", {}, "mechanism.name", "say which mechanism: grr, warner"),
+        ("", {}, "mechanism.name", "name a mechanism: grr, warner"),
         ('name = "gr"', {}, "mechanism.name", "did you mean grr?"),
-        ("name = 3", {}, "mechanism.name", "no such word here"),
+        ("name = 3", {}, "mechanism.name", "unknown mechanism"),
         ('name = "mean"', {"values": 'values = ["age"]'}, "mechanism.low", ""),
         ('name = "improved_christofides"', {}, "values", ""),
         (
