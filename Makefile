@@ -70,7 +70,7 @@ soak: setup ## watch the memory of a worker under load for SECONDS=600; fails if
 
 generated: setup ## write the generated blocks and figures of the docs and the Grafana dashboards
 	$(BIN)/python -m deploy.docs
-	$(BIN)/python docs/figures/gradual_release.py
+	$(BIN)/python -m deploy.gradual_release_figure
 	$(BIN)/python -m deploy.grafana.build
 
 clean: ## remove .venv, .cache and the tools' caches; Debian packages stay

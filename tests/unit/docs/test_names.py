@@ -44,7 +44,7 @@ def quoted(text: str) -> list[str]:
 def test_every_command_exists_with_its_options(page: Path) -> None:
     for code in quoted(TEXT[page]):
         words = code.split("#")[0].removeprefix("$ ").removeprefix(".venv/bin/").split()
-        if words[:1] != ["thaw"]:
+        if words[:1] != ["thaw"] or words[1:2] == ["--help"]:
             continue
         length = 3 if " ".join(words[:3]) in COMMANDS else 2
         name = " ".join(words[:length])
@@ -77,6 +77,7 @@ def test_every_make_target_exists(page: Path) -> None:
 
 @every_page
 def test_every_file_exists(page: Path) -> None:
+    """Names in capitals stand for something that the reader chooses."""
     for code in quoted(TEXT[page]):
         for path in re.findall(r"^(?:(?:estimators|producers|streams|deploy|tests|docs)/[\w./-]*\w)", code):
-            assert (ROOT / path).exists(), code
+            assert re.search(r"[A-Z]{2}", path) or (ROOT / path).exists(), code

@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import math
 import re
-import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from deploy import gradual_release_figure as figure
 from producers.survey.check import explain
 from producers.survey.survey import Survey, load_survey
 from tests.support.paths import ROOT
 from tests.support.transports import MemoryTransport
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-FIGURE = ROOT / "docs" / "figures" / "gradual_release.py"
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +27,6 @@ def survey(tmp_path_factory: pytest.TempPathFactory) -> Survey:
     file: Path = tmp_path_factory.mktemp("readme") / "browser.toml"
     file.write_text(text)
     return load_survey(file)
-
-
-@pytest.fixture(scope="module")
-def figure() -> dict[str, Any]:
-    """Return the names of the script that draws the figure."""
-    return runpy.run_path(str(FIGURE))
 
 
 def quoted() -> list[str]:
@@ -64,23 +57,23 @@ def test_a_small_population_has_the_stated_band(survey: Survey) -> None:
     )
 
 
-def test_the_gain_of_gradual_release_is_as_stated(figure: dict[str, Any]) -> None:
-    two, six, sixteen = (f"{figure['final_ratio'](size):.1f}" for size in (2, 6, 16))
+def test_the_gain_of_gradual_release_is_as_stated() -> None:
+    two, six, sixteen = (f"{figure.final_ratio(size):.1f}" for size in (2, 6, 16))
     stated = f"{six} times as large with six values ({two} times with two values, {sixteen} times with sixteen)"
     assert stated in README.replace("\n", " ")
     page = (ROOT / "docs" / "gradual-release.md").read_text().replace("\n", " ")
     assert f"{two} times as large with two equally common values, {six} times with six and {sixteen} times" in page
 
 
-def test_the_first_look_is_the_same_and_later_ones_are_narrower(figure: dict[str, Any]) -> None:
-    first, second, third = figure["widths"]()
+def test_the_first_look_is_the_same_and_later_ones_are_narrower() -> None:
+    first, second, third = figure.widths()
     assert first[0] == pytest.approx(first[1])
     assert second[0] > 1.5 * second[1]
     assert third[0] > 2 * third[1]
 
 
-def test_the_figure_is_the_one_that_its_script_draws(figure: dict[str, Any]) -> None:
-    assert figure["TARGET"].read_text(encoding="utf-8") == figure["figure"]()
+def test_the_figure_is_the_one_that_its_script_draws() -> None:
+    assert figure.TARGET.read_text(encoding="utf-8") == figure.figure()
 
 
 def test_a_suspicion_rises_as_stated() -> None:

@@ -4,7 +4,7 @@ Split: every look asks for a new, independent answer at a third of the budget, a
 by the unbiased linear estimate with the smallest variance. Gradual: every look replaces the answer by a sharper one of
 the same chain, and only the last one counts. All numbers are closed forms of `estimators`; nothing is drawn at random.
 
-    python docs/figures/gradual_release.py
+    python -m deploy.gradual_release_figure
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from estimators.inference.inversion import dense_covariance
 from estimators.intervals.one_look import two_sided_z
 from estimators.planning.gradual_release import channel_matrix
 
-TARGET = Path(__file__).parents[1] / "images" / "gradual-release.svg"
+TARGET = Path(__file__).parents[1] / "docs" / "images" / "gradual-release.svg"
 
 BUDGET = 2.0
 LOOKS = 3
