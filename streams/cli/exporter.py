@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 def command(**flags: Any) -> None:
     """Serve the page, /metrics, /healthz and /api/v1 from what is in Redis.
 
-    With THAW_TOKEN set (a variable only, since flags are visible to everybody on the machine), /metrics and /api ask
-    for it.
+    With THAW_TOKEN set (a variable only, since flags are visible to all users of the machine), /metrics and /api
+    require it.
     """
     from streams import logs
 
@@ -75,7 +75,7 @@ def run_exporter(settings: Settings) -> None:
             ) from error
         logger.info("exporter on http://%s:%d", settings.bind, listener.getsockname()[1])
         if not settings.token and not _is_loopback(settings.bind):
-            logger.warning("everybody who reaches %s can read the estimates; set THAW_TOKEN", settings.bind)
+            logger.warning("anyone who can reach %s can read the estimates; set THAW_TOKEN to require a token", settings.bind)
         web.run_app(app, sock=listener, print=None, access_log=None, shutdown_timeout=2.0)
 
 

@@ -23,7 +23,7 @@ IMAGES = ROOT / "docs" / "images"
 SURVEYS = Path(__file__).parent / "surveys"
 WINDOWS = 40
 """Windows on the pictures; two seconds each."""
-COMPLETE = "up to rung 3 of 3"
+COMPLETE = "up to rung 2 of 0 to 2"
 
 
 def opened(browser: Browser, url: str, width: int, height: int, theme: Literal["dark", "light"], scale: float) -> Page:
@@ -41,8 +41,8 @@ def opened(browser: Browser, url: str, width: int, height: int, theme: Literal["
 
 
 def is_complete(page: Page) -> bool:
-    """Tell whether the life that is shown has come to its last rung."""
-    return COMPLETE in page.locator(".figure-life figcaption").first.inner_text()
+    """Tell whether the history that is shown has reached the last rung."""
+    return COMPLETE in page.locator(".figure-history figcaption").first.inner_text()
 
 
 def windows_of(url: str, survey_id: str) -> int:
@@ -60,7 +60,7 @@ def take(folder: Path) -> list[Path]:
         path = folder / f"{name}.png"
 
         def taken() -> bool:
-            """Take it while a complete life is shown: the page goes on to the next window after a while."""
+            """Take it while a complete history is shown: the page goes on to the next window after a while."""
             before = is_complete(page)
             if selector is None:
                 page.screenshot(path=path, animations="disabled")
@@ -68,7 +68,7 @@ def take(folder: Path) -> list[Path]:
                 page.locator(selector).first.screenshot(path=path, animations="disabled")
             return before and is_complete(page)
 
-        until(taken, 120, "a picture of a complete life", poll_seconds=0.3)
+        until(taken, 120, "a picture of a complete history", poll_seconds=0.3)
         made.append(path)
         print(path, file=sys.stderr)
 
@@ -84,7 +84,7 @@ def take(folder: Path) -> list[Path]:
             shot(opened(browser, url, 1920, 1080, "dark", 1), "wall-dark")
             page = opened(browser, url, 1440, 1130, "light", 1)
             shot(page, "page-light")
-            shot(opened(browser, url, 1440, 900, "light", 2), "life", ".figure-life")
+            shot(opened(browser, url, 1440, 900, "light", 2), "history", ".figure-history")
             shot(opened(browser, url, 390, 844, "dark", 2), "phone-dark")
             worker.kill()
             page.wait_for_selector("#banner:not([hidden])", timeout=60_000)

@@ -148,18 +148,18 @@ def test_the_band_narrows_as_rungs_open(site: Site, watched: Watched) -> None:
     page = watched.page
     page.goto(site.url)
     here = section(page, survey_id)
-    caption = f"{here} .figure-life figcaption"
-    words = r"from ±([\d.]+) points when it closed to ±([\d.]+) points now, with answers up to rung 3 of 3\."
+    caption = f"{here} .figure-history figcaption"
+    words = r"from ±([\d.]+) points when it closed to ±([\d.]+) points now, with answers up to rung 2 of 0 to 2\."
     closed, now = map(float, wait_for_text(page, caption, words).groups())
     # Standard errors of one answer at epsilon 0.5 and 2 differ by a factor of 5.6 among six values; half is far away.
     assert now < closed / 2
-    start_ms = page.get_attribute(f"{here} .figure-life", "data-window")
-    life = site.ask(f"/api/v1/surveys/{survey_id}/windows/{start_ms}/life")
-    first, last = life["points"][0], life["points"][-1]
+    start_ms = page.get_attribute(f"{here} .figure-history", "data-window")
+    history = site.ask(f"/api/v1/surveys/{survey_id}/windows/{start_ms}/history")
+    first, last = history["points"][0], history["points"][-1]
     assert last["upper"][0] - last["lower"][0] < (first["upper"][0] - first["lower"][0]) / 2
-    assert len(life["openings_ms"]) == 3
-    page.locator(f"{here} .figure-life summary").click()
-    page.wait_for_selector(f"{here} .figure-life .numbers tbody tr:nth-child(3)")
+    assert len(history["openings_ms"]) == 3
+    page.locator(f"{here} .figure-history summary").click()
+    page.wait_for_selector(f"{here} .figure-history .numbers tbody tr:nth-child(3)")
     watched.assert_quiet()
 
 
@@ -215,7 +215,7 @@ def test_the_keyboard_is_enough(site: Site, watched: Watched) -> None:
     wait_for_text(page, f"{here} .figure-windows figcaption", "^Edge, window of")
     page.focus(f'{here} button[aria-label="Older window"]')
     page.keyboard.press("Enter")
-    page.wait_for_selector(f'{here} .figure-life .small-button[aria-pressed="false"]')
+    page.wait_for_selector(f'{here} .figure-history .small-button[aria-pressed="false"]')
     watched.assert_quiet()
 
 
@@ -224,7 +224,7 @@ def test_it_fits_phones_tablets_and_walls(site: Site, watched: Watched, width: i
     page = watched.page
     page.set_viewport_size({"width": width, "height": height})
     page.goto(site.url)
-    page.wait_for_selector(f"{section(page, site.id_of('browser'))} .plot-life canvas")
+    page.wait_for_selector(f"{section(page, site.id_of('browser'))} .plot-history canvas")
     overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert overflow <= 0
     canvases = page.eval_on_selector_all(".plot canvas", "all => all.map(c => [c.clientWidth, c.clientHeight])")
@@ -305,9 +305,7 @@ def test_a_banner_says_that_no_worker_counts_until_one_does_again(site: Site, wa
     assert page.locator("#banner").is_hidden()
     site.worker.kill()
     page.wait_for_selector("#banner:not([hidden])")
-    wait_for_text(
-        page, "#banner", r"^No worker has been heard of for \d+ s\. Estimates stand still; reports wait in Kafka"
-    )
+    wait_for_text(page, "#banner", r"^No worker heartbeat for \d+ s\. Estimates are not updated; reports wait in Kafka")
     assert page.get_attribute("#live", "data-state") == "stale"
     assert page.get_attribute('[data-tile="lag"]', "data-state") == "bad"
     site.worker = site.pipeline.worker()

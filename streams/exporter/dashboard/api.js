@@ -1,11 +1,11 @@
-// Talking to the exporter: fetch for everything, so that a token can go along, server-sent events included.
+// Requests to the exporter. All use fetch, server-sent events included, so that they can carry a token.
 
 const TOKEN = "thaw-token";
 const SILENT_MS = 10_000;
 
 export class NotAllowed extends Error {}
 
-/** A token given as #token=... moves to this tab's memory and out of the address. */
+/** Move a token given as #token=... from the address to the session storage of this tab. */
 export function adoptToken() {
   const match = /^#token=(.+)$/.exec(location.hash);
   if (match) {
@@ -39,7 +39,7 @@ const survey = (id) => `/api/v1/surveys/${encodeURIComponent(id)}`;
 export const api = {
   surveys: () => get("/api/v1/surveys"),
   windows: (id, limit) => get(`${survey(id)}/windows?limit=${limit}`),
-  life: (id, start) => get(`${survey(id)}/windows/${start}/life`),
+  history: (id, start) => get(`${survey(id)}/windows/${start}/history`),
 };
 
 /** Split a stream of text into events: [name, data] pairs. */
@@ -64,8 +64,8 @@ export class EventParser {
 }
 
 /**
- * Listen for ever; after a loss try again with growing pauses. Calls `opened()` after each connection (then ask for the
- * windows), `heard(name, data)` for each event, `lost(error)` when the connection broke or fell silent.
+ * Listen to the event stream; reconnect with growing pauses. Calls `opened()` after each connection (then request the
+ * windows), `heard(name, data)` for each event, `lost(error)` when the connection broke or no event came for too long.
  */
 export async function listen({ opened, heard, lost }) {
   let pause = 500;

@@ -1,4 +1,4 @@
-// The page: ask once, then listen. Everything shown comes from the API that other programs use too.
+// The page: load once, then follow the event stream. It uses the public API only.
 
 import { adoptToken, api, listen, NotAllowed, setToken } from "./api.js";
 import { h, keyed, setAttribute } from "./dom.js";
@@ -18,7 +18,7 @@ const health = new HealthView(byId("health"), byId("banner"), byId("live"), cloc
 const alerts = new AlertsView(byId("alerts"), (id) => views.get(id)?.info.name ?? id);
 
 function showSurveys(infos) {
-  // Those that people ask come first, canaries last.
+  // Canaries come last.
   const sorted = [...infos].sort((a, b) => a.canary - b.canary || a.id.localeCompare(b.id));
   const main = byId("surveys");
   for (const info of sorted) if (!views.has(info.id)) views.set(info.id, new SurveyView(info, clock));
@@ -26,7 +26,7 @@ function showSurveys(infos) {
   keyed(byId("nav"), sorted, (info) => info.id, (info) => h("a", { href: `#${info.id}` }, info.name), () => {});
   setAttribute(main, "data-surveys", sorted.length);
   if (sorted.length === 0) {
-    main.replaceChildren(h("p", { class: "card empty" }, "No surveys: the folder that THAW_SURVEYS names has no survey files."));
+    main.replaceChildren(h("p", { class: "card empty" }, "No surveys: the folder THAW_SURVEYS has no survey files."));
   }
 }
 
@@ -45,7 +45,7 @@ function heard(name, data) {
     health.setAlerts(data);
     alerts.set(data);
   } else if (name === "health") {
-    // The exporter's clock is the one that stamped the windows; a wall screen's may be off.
+    // Ages are computed with the exporter's clock; this machine's may be wrong.
     ahead = data.now_ms - Date.now();
     health.setHealth(data);
     for (const { survey, last_estimate_ms: last, stale } of data.surveys) views.get(survey)?.showAge(last, stale);

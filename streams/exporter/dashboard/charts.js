@@ -1,5 +1,5 @@
-// Three charts on uPlot: estimates over windows, one window's life, users per rung. Each is made once and then only fed,
-// so that updates do not flicker; it is made anew when its series or the theme change.
+// Three charts on uPlot: estimates over windows, one window's history, users per rung. Each is created once and then gets
+// new data, so that updates do not flicker; it is created again when its series or the theme change.
 
 import uPlot from "./vendor/uplot/uPlot.esm.js";
 import { cssVariable } from "./dom.js";
@@ -33,7 +33,7 @@ function axes(stepMs, valueText) {
 const axisNumber = (quantity) => (value) =>
   quantity === "share" ? `${Number((100 * value).toFixed(1))} %` : String(Number(value.toPrecision(4)));
 
-/** Largest and smallest bound, without the few windows whose bands are still wide open: those are cut at the edge. */
+/** Largest and smallest bound, without the few windows whose bands are still very wide: those are cut at the edge. */
 function robustRange(lows, highs, halves, quantity) {
   const sorted = halves.filter((half) => half !== null).sort((a, b) => a - b);
   if (sorted.length === 0) return [0, 1];
@@ -62,7 +62,7 @@ class Chart {
     }).observe(container);
   }
 
-  /** Feed the chart; `options()` is called only when the shape is a new one. */
+  /** Set the data; `options()` is called only for a new shape. */
   feed(shape, data, options) {
     const { clientWidth: width, clientHeight: height } = this.container;
     if (width === 0) return;
@@ -159,7 +159,7 @@ export class WindowsChart extends Chart {
     };
   }
 
-  /** Say which line is which at its right end, apart from each other. */
+  /** Write the name of each line at its right end, without overlaps. */
   names(u) {
     if (this.narrow) return;
     const { ctx } = u;
@@ -193,7 +193,7 @@ export class WindowsChart extends Chart {
     ctx.restore();
   }
 
-  /** Mark the window whose life is shown. */
+  /** Mark the window whose history is shown. */
   mark(u) {
     const w = this.starts.indexOf(this.marked);
     if (w < 0) return;
@@ -211,14 +211,14 @@ export class WindowsChart extends Chart {
   }
 }
 
-export class LifeChart extends Chart {
+export class HistoryChart extends Chart {
   /** points: [{time_ms, estimate, lower, upper}], oldest first. */
   update({ points, truth, colour, quantity, openings, endMs, settledMs, epsilons, dark }) {
     this.openings = openings;
     this.epsilons = epsilons;
     this.endMs = endMs;
     const startMs = openings[0];
-    // Late reports may come for days; they are in the numbers, and would squeeze the picture.
+    // Late reports may arrive for days; they are in the table, and would compress the chart.
     const whole = settledMs - startMs;
     const limit = Math.max(settledMs + 0.15 * whole, Math.min(points.at(-1)?.time_ms ?? 0, settledMs + 0.6 * whole));
     const shown = points.filter((point) => point.time_ms <= limit);
@@ -242,9 +242,9 @@ export class LifeChart extends Chart {
     const known = shown.filter((point) => point.lower !== null && point.upper !== null);
     if (known.length === 0) return [0, 1];
     const middle = known.at(-1).estimate;
-    // All of the band from the window's end on; before that few have answered, and it is cut at the edge.
-    const told = known.filter((point) => point.time_ms >= this.endMs);
-    const ends = (told.length ? told : known).flatMap((point) => [point.lower, point.upper]).concat(truth ?? []);
+    // The whole band from the window's end on; before that few devices have answered, and it is cut at the edge.
+    const closed = known.filter((point) => point.time_ms >= this.endMs);
+    const ends = (closed.length ? closed : known).flatMap((point) => [point.lower, point.upper]).concat(truth ?? []);
     const reach = 1.12 * Math.max(...ends.map((end) => Math.abs(end - middle)));
     return [middle - reach, middle + reach];
   }
@@ -268,7 +268,7 @@ export class LifeChart extends Chart {
     };
   }
 
-  /** Where rungs open: a line and the epsilon that people have spent from there on. */
+  /** A line where each rung opens, with its privacy level. */
   rungs(u) {
     const { ctx } = u;
     const ratio = devicePixelRatio;
@@ -291,7 +291,7 @@ export class LifeChart extends Chart {
       ctx.moveTo(x, top);
       ctx.lineTo(x, top + height);
       ctx.stroke();
-      const text = `rung ${rung + 1} · ε ${epsilonText(this.epsilons[rung])}`;
+      const text = `rung ${rung} · ε ${epsilonText(this.epsilons[rung])}`;
       const long = ctx.measureText(text).width;
       const place = Math.min(x, left + width - long);
       if (place > free) {
@@ -311,8 +311,8 @@ export class UsersChart extends Chart {
   }
 
   update({ windows, rungs, stepMs, dark }) {
-    // Each series holds the users of its rung and of all sharper ones, so that later, shorter bars cover earlier ones
-    // from below: the sharpest rung is at the bottom and rises.
+    // Each series holds the users of its rung and of all higher ones, so that later, shorter bars cover earlier ones:
+    // the highest rung is at the bottom.
     const data = [windows.map((window) => window.window_start_ms / 1000)];
     for (let rung = 0; rung < rungs; rung += 1) {
       data.push(windows.map((window) => window.users_per_rung.slice(rung).reduce((sum, users) => sum + users, 0)));

@@ -1,4 +1,4 @@
-// Small helpers for building elements. Text only ever becomes text nodes: whatever a survey says, it is never markup.
+// Helpers for building elements. Text always becomes text nodes, never markup, whatever a survey file contains.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -25,7 +25,7 @@ export function svg(tag, props = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), props, children);
 }
 
-/** Set text only if it changed, so that nothing flickers and screen readers stay calm. */
+/** Set text only if it changed, so that nothing flickers and screen readers do not repeat it. */
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }

@@ -1,4 +1,4 @@
-// Numbers and sentences for people. Estimates are unbiased and may leave 0 to 100 %; sentences say what that means.
+// Numbers and sentences. Estimates are unbiased and may lie outside 0 to 100 %; sentences say "at most" or "at least".
 
 const whole = new Intl.NumberFormat("en-US");
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
@@ -6,7 +6,7 @@ const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short",
 
 export const count = (number) => whole.format(number);
 
-/** Digits after the point of a percentage, so that a band of this half-width has one or two digits that matter. */
+/** Digits after the point of a percentage, so that a band of this half-width has one or two significant digits. */
 function digits(half) {
   const percent = 100 * half;
   if (!(percent > 0)) return 2;
@@ -49,7 +49,7 @@ export function compact(value) {
 
 const epsilon = (value) => (value >= 10 || Number.isInteger(value) ? value.toFixed(1) : String(Number(value.toPrecision(3))));
 
-/** The largest epsilon that anybody in this window has spent on it; null where nothing local is promised. */
+/** The largest epsilon that a device has spent on this window; null without a local guarantee. */
 export function epsilonSpent(window) {
   let spent = 0;
   window.users_per_rung.forEach((users, rung) => {
@@ -79,7 +79,7 @@ export function sentence(window, row, quantity) {
   const of = window.population === "fleet" ? " of devices" : " of the population";
   const sure = `${Number((100 * (1 - window.alpha)).toPrecision(4))} % sure`;
   const spent = epsilonSpent(window);
-  const cost = spent === null ? "without a local privacy bound" : `epsilon up to ${epsilon(spent)}`;
+  const cost = spent === null ? "without a local privacy guarantee" : `epsilon up to ${epsilon(spent)}`;
   return `${between(row, quantity, of)}, ${sure}, ${count(window.users)} devices, ${cost}`;
 }
 

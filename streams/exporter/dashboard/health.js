@@ -1,4 +1,4 @@
-// The strip of tiles, the banner that says when numbers are old, and the list of alerts.
+// The health tiles, the banner for stale numbers, and the list of alerts.
 
 import { h, keyed, setAttribute, setText, svg } from "./dom.js";
 import { compact, count, plural, span, time } from "./format.js";
@@ -28,8 +28,8 @@ export class HealthView {
     this.health = null;
     this.connected = false;
     this.tiles = {
-      rate: tile("rate", "Reports a second"),
-      lag: tile("lag", "Lag"),
+      rate: tile("rate", "Reports per second"),
+      lag: tile("lag", "Consumer lag"),
       rejects: tile("rejects", "Rejected"),
       age: tile("age", "Last estimate"),
       canary: tile("canary", "Canary"),
@@ -76,39 +76,39 @@ export class HealthView {
     const rate = health.reports_per_second;
     show(tiles.rate, rate ? "ok" : "none", compact(rate), `${compact(health.reports.applied)} counted`);
     this.spark(health.rates);
-    const living = health.workers.filter((worker) => worker.alive).length;
-    const workers = living ? plural(living, "worker") : "no worker";
+    const live = health.workers.filter((worker) => worker.alive).length;
+    const workers = live ? plural(live, "worker") : "no worker";
     const lag = health.lag_records;
-    show(tiles.lag, living === 0 ? (health.last_estimate_ms === null ? "none" : "bad") : lag > 10_000 ? "warn" : "ok",
+    show(tiles.lag, live === 0 ? (health.last_estimate_ms === null ? "none" : "bad") : lag > 10_000 ? "warn" : "ok",
       lag === null ? "–" : compact(lag), lag === null ? workers : `records behind, ${workers}`);
     const reasons = Object.entries(health.rejected).sort((a, b) => b[1] - a[1]);
     const rejected = reasons.reduce((sum, [, amount]) => sum + amount, 0);
     const conflicts = health.reports.conflict;
-    const told = reasons.slice(0, 3).map(([reason, amount]) => `${reason} ${compact(amount)}`);
-    if (conflicts) told.push(`conflict ${compact(conflicts)}`);
+    const shown = reasons.slice(0, 3).map(([reason, amount]) => `${reason} ${compact(amount)}`);
+    if (conflicts) shown.push(`conflicting ${compact(conflicts)}`);
     show(tiles.rejects, health.rejected_per_second ? "bad" : rejected || conflicts ? "warn" : "ok", compact(rejected),
-      told.length ? told.join(", ") : "no dead letters");
+      shown.length ? shown.join(", ") : "no dead letters");
     const last = health.last_estimate_ms;
     const p50 = health.workers.find((worker) => worker.alive && worker.latency_p50_seconds !== null)?.latency_p50_seconds;
     show(tiles.age, last === null ? "none" : health.status === "ok" ? "ok" : "bad", last === null ? "none" : span(now - last),
-      last === null ? "nothing counted yet" : p50 !== undefined ? `ago; device to estimate ${p50.toFixed(1)} s` : "ago");
+      last === null ? "no reports counted yet" : p50 !== undefined ? `ago; device to estimate ${p50.toFixed(1)} s` : "ago");
     const canary = health.canary;
-    if (canary === null) show(tiles.canary, "none", "–", "no canary window yet");
+    if (canary === null) show(tiles.canary, "none", "–", "no complete canary window yet");
     else {
       const wrong = Math.abs(canary.z) > canary.limit;
       show(tiles.canary, wrong ? "bad" : "ok", `${canary.z < 0 ? "−" : "+"}${Math.abs(canary.z).toFixed(1)} σ`,
-        wrong ? `out of calibration at ${canary.value}` : `from the truth, allowed ${canary.limit.toFixed(1)}`);
+        wrong ? `out of calibration at ${canary.value}` : `from the truth, limit ${canary.limit.toFixed(1)}`);
     }
   }
 
   drawBanner(state, now) {
     let text = "";
     if (state === "offline" && this.lostAt !== undefined && now - this.lostAt > 1500) {
-      text = `The exporter has not answered for ${span(now - this.lostAt)}. What you see is as old as that; the page keeps trying.`;
+      text = `The exporter has not answered for ${span(now - this.lostAt)}. The numbers are at least that old; the page keeps trying.`;
     } else if (state === "stale" || state === "down") {
       text = this.health.reasons.join(" ");
       const last = this.health.last_estimate_ms;
-      if (last !== null) text += ` The newest estimate is from ${time(last)}.`;
+      if (last !== null) text += ` The last estimate is from ${time(last)}.`;
     }
     this.banner.hidden = text === "";
     setText(this.banner, text);
@@ -139,13 +139,13 @@ export class AlertsView {
     const key = (alert) => [alert.name, alert.survey, alert.value, alert.window].join("\n");
     keyed(this.list, alerts, key, (alert) => this.make(alert), (node, alert) => {
       setAttribute(node, "data-state", alert.state);
-      setText(node.parts.state, alert.state === "inactive" ? "quiet" : alert.state);
+      setText(node.parts.state, alert.state);
       setText(node.parts.text, alert.summary);
       setText(node.parts.since, alert.since_ms === null ? "" : `since ${time(alert.since_ms)}`);
     });
     setText(this.note, {
-      prometheus: "As Prometheus sees them. Alerts on shares read bounds that hold at every look, so that watching does not raise false ones.",
-      estimates: "Judged from bounds that hold at every look of a window's life; set THAW_PROMETHEUS to show what Prometheus sees.",
+      prometheus: "States from Prometheus. Alerts on values read always-valid bounds, so that repeated looks do not raise the false-alarm rate.",
+      estimates: "Evaluated on the stored always-valid bounds; set THAW_PROMETHEUS to show the states of Prometheus.",
       unreachable: "Prometheus does not answer; its alerts are unknown.",
     }[source]);
   }

@@ -1,7 +1,7 @@
-// One survey on the page: charts, the sentence under each, and the values sorted by lower bound.
+// One survey on the page: charts with a sentence each, and the values sorted by lower bound.
 
 import { api } from "./api.js";
-import { LifeChart, UsersChart, WindowsChart } from "./charts.js";
+import { HistoryChart, UsersChart, WindowsChart } from "./charts.js";
 import { h, keyed, setAttribute, setText } from "./dom.js";
 import { count, epsilonText, halfWidth, number, plural, points, sentence, span, time } from "./format.js";
 import { rungColour, valueColour } from "./palette.js";
@@ -35,7 +35,7 @@ export class SurveyView {
     this.info = info;
     this.clock = clock;
     this.windows = new Map();
-    this.lives = new Map();
+    this.histories = new Map();
     this.focus = null;
     this.pinned = null;
     this.following = null;
@@ -51,27 +51,27 @@ export class SurveyView {
     const ladder = h("ol", { class: "ladder", "aria-label": "Rungs and their epsilon" },
       info.epsilons.map((epsilon, rung) => h("li", { data: { rung } }, h("i", { "aria-hidden": "true" }), `ε ${epsilonText(epsilon)}`)));
     this.ladder = ladder;
-    this.legend = h("div", { class: "legend", role: "group", "aria-label": "Values drawn; choose one to stress it" });
+    this.legend = h("div", { class: "legend", role: "group", "aria-label": "Values drawn; choose one to highlight it" });
     this.chart1 = figure("Estimates over windows", "windows");
     this.chart1.node.insertBefore(this.legend, this.chart1.body);
     const older = h("button", { type: "button", class: "icon-button", "aria-label": "Older window", on: { click: () => this.step(-1) } }, "‹");
     const newer = h("button", { type: "button", class: "icon-button", "aria-label": "Newer window", on: { click: () => this.step(1) } }, "›");
     this.follow = h("button", { type: "button", class: "small-button", "aria-pressed": "true", on: { click: () => this.unpin() } }, "follow");
-    this.chart2 = figure("One window's life", "life", h("div", { class: "buttons" }, older, newer, this.follow));
+    this.chart2 = figure("One window's history", "history", h("div", { class: "buttons" }, older, newer, this.follow));
     this.chart3 = figure("Users per rung", "users");
     this.values = new ValuesTable(info, { chosen: (index) => this.choose(index), changed: () => this.draw() });
-    this.empty = h("p", { class: "card empty" }, "No estimates yet. They appear a second after the first report was counted.");
+    this.empty = h("p", { class: "card empty" }, "No estimates yet. They appear a second after the first report is counted.");
     this.grid = h("div", { class: "grid", hidden: true }, this.chart1.node, this.values.node, this.chart2.node, this.chart3.node);
     this.node = h("section", { class: "survey", id: info.id, data: { survey: info.id }, "aria-labelledby": `${info.id}-title` },
       h("div", { class: "survey-head" },
         h("div", {}, h("h2", { id: `${info.id}-title` }, info.question),
           h("p", { class: "about" }, h("code", {}, info.id), ` · ${info.mechanism} · windows of ${span(info.window_size_ms)}`,
-            info.canary ? " · canary: its truth is known" : "")),
+            info.canary ? " · canary with known truth" : "")),
         h("div", { class: "survey-end" }, ladder, this.age)),
       this.empty, this.grid,
       h("p", { class: "guarantee" }, info.guarantee));
     this.windowsChart = new WindowsChart(this.chart1.body, { hovered: (start) => this.hovered(start), picked: (start) => this.pin(start) });
-    this.lifeChart = new LifeChart(this.chart2.body);
+    this.historyChart = new HistoryChart(this.chart2.body);
     this.usersChart = new UsersChart(this.chart3.body, { hovered: (start) => this.hovered(start) });
     for (const part of [this.chart1, this.chart2, this.chart3]) part.details.addEventListener("toggle", () => this.draw());
     this.visible = true;
@@ -81,7 +81,7 @@ export class SurveyView {
     }, { rootMargin: "200px" }).observe(this.node);
   }
 
-  // What is known
+  // Data
 
   setWindows(windows) {
     for (const window of windows) this.windows.set(window.window_start_ms, window);
@@ -92,8 +92,8 @@ export class SurveyView {
   putWindow(window) {
     const known = this.windows.get(window.window_start_ms);
     this.windows.set(window.window_start_ms, window);
-    const life = this.lives.get(window.window_start_ms);
-    if (life && (!known || known.computed_ms !== window.computed_ms)) life.push(this.point(window));
+    const history = this.histories.get(window.window_start_ms);
+    if (history && (!known || known.computed_ms !== window.computed_ms)) history.push(this.point(window));
     this.trim();
     this.changed();
   }
@@ -112,7 +112,7 @@ export class SurveyView {
     for (const start of starts.slice(0, -WINDOWS_SHOWN)) {
       if (start === this.pinned) continue;
       this.windows.delete(start);
-      this.lives.delete(start);
+      this.histories.delete(start);
     }
     this.sorted = [...this.windows.values()].sort((a, b) => a.window_start_ms - b.window_start_ms);
   }
@@ -122,7 +122,7 @@ export class SurveyView {
     return start + info.window_size_ms + info.opens_ms.at(-1) + info.jitter_ms;
   }
 
-  /** The window that the table tells: hovered, pinned, or the newest whose rungs are all open if that is not too old. */
+  /** The window of the table: hovered, pinned, or the newest whose rungs are all released if that is not too old. */
   current() {
     const chosen = this.windows.get(this.hover ?? this.pinned);
     if (chosen) return chosen;
@@ -134,36 +134,36 @@ export class SurveyView {
     return near ? settled : newest;
   }
 
-  /** The window whose life is shown: follow one until its last rung is in, then go on to one that has begun to thaw. */
-  alive() {
+  /** The window whose history is shown: follow one until its last rung is released, then go on to a newer one. */
+  followed() {
     if (this.pinned !== null && this.windows.has(this.pinned)) return this.windows.get(this.pinned);
     const now = this.clock();
     const held = this.windows.get(this.following);
     if (held && now < this.settledMs(this.following) + HOLD_MS) return held;
-    const thawing = this.sorted.filter((window) => window.users_per_rung.slice(1).some((users) => users > 0)).at(-1);
-    const next = thawing ?? this.sorted.at(-1);
-    if (held && next !== held && !this.lives.get(next.window_start_ms)?.length) {
-      // Go on when there is something to show.
-      this.loadLife(next.window_start_ms);
+    const climbing = this.sorted.filter((window) => window.users_per_rung.slice(1).some((users) => users > 0)).at(-1);
+    const next = climbing ?? this.sorted.at(-1);
+    if (held && next !== held && !this.histories.get(next.window_start_ms)?.length) {
+      // Go on once the next one has points.
+      this.loadHistory(next.window_start_ms);
       return held;
     }
     this.following = next?.window_start_ms ?? null;
     return next;
   }
 
-  async loadLife(start) {
-    if (start === null || this.lives.has(start)) return;
-    this.lives.set(start, []);
+  async loadHistory(start) {
+    if (start === null || this.histories.has(start)) return;
+    this.histories.set(start, []);
     try {
-      const life = await api.life(this.info.id, start);
-      this.lives.set(start, life.points);
+      const history = await api.history(this.info.id, start);
+      this.histories.set(start, history.points);
       this.changed();
     } catch {
-      this.lives.delete(start);
+      this.histories.delete(start);
     }
   }
 
-  // What people do
+  // Interaction
 
   hovered(start) {
     if (start === this.hover) return;
@@ -183,7 +183,7 @@ export class SurveyView {
   }
 
   step(direction) {
-    const shown = this.alive()?.window_start_ms;
+    const shown = this.followed()?.window_start_ms;
     const at = this.sorted.findIndex((window) => window.window_start_ms === shown);
     const next = this.sorted[at + direction];
     if (next) this.pin(next.window_start_ms);
@@ -201,7 +201,7 @@ export class SurveyView {
     this.scheduled = true;
     requestAnimationFrame(() => {
       this.scheduled = false;
-      // Out of sight is drawn once, so that printing and jumping there find it, and then left alone.
+      // Surveys out of sight are drawn once, so that printing and links find them.
       if (this.visible || !this.drawnOnce) this.draw();
     });
   }
@@ -211,12 +211,12 @@ export class SurveyView {
     this.empty.hidden = window !== null;
     this.grid.hidden = window === null;
     if (window === null) return;
-    this.drawnOnce = (this.lives.get(this.alive().window_start_ms)?.length ?? 0) > 0;
+    this.drawnOnce = (this.histories.get(this.followed().window_start_ms)?.length ?? 0) > 0;
     const dark = isDark();
     this.rank(window);
     const focus = this.focus ?? this.order[0].index;
     this.drawWindows(window, focus, dark);
-    this.drawLife(focus, dark);
+    this.drawHistory(focus, dark);
     this.drawUsers(window, dark);
     this.drawValues(window, focus, dark);
     [...this.ladder.children].forEach((item, rung) => {
@@ -259,7 +259,7 @@ export class SurveyView {
         setAttribute(node, "aria-pressed", index === focus);
       });
     const stepMs = this.info.window_step_ms;
-    this.windowsChart.update({ windows: this.sorted, values, quantity, stepMs, marked: this.alive()?.window_start_ms, dark });
+    this.windowsChart.update({ windows: this.sorted, values, quantity, stepMs, marked: this.followed()?.window_start_ms, dark });
     const row = window.values[focus];
     const text = `${row.value}, window of ${time(window.window_start_ms, stepMs)}: ${sentence(window, row, quantity)}.`;
     setText(this.chart1.caption, text);
@@ -274,38 +274,38 @@ export class SurveyView {
     }
   }
 
-  drawLife(focus, dark) {
-    const window = this.alive();
+  drawHistory(focus, dark) {
+    const window = this.followed();
     const start = window.window_start_ms;
-    this.loadLife(start);
+    this.loadHistory(start);
     const quantity = this.quantity(focus);
-    const life = (this.lives.get(start) ?? []).map((point) => {
+    const history = (this.histories.get(start) ?? []).map((point) => {
       const at = point.values.indexOf(focus);
       return { time_ms: point.time_ms, users: point.users_per_rung, estimate: point.estimate[at] ?? null, lower: point.lower[at] ?? null, upper: point.upper[at] ?? null };
     }).sort((a, b) => a.time_ms - b.time_ms);
     const { info } = this;
     const openings = info.opens_ms.map((ms, rung) => (rung ? window.window_end_ms + ms : start));
-    this.lifeChart.nowMs = this.clock();
-    this.lifeChart.update({
-      points: life, truth: window.truth?.shares[focus] ?? null, colour: this.colour(focus, dark) ?? valueColour(0, dark), quantity,
+    this.historyChart.nowMs = this.clock();
+    this.historyChart.update({
+      points: history, truth: window.truth?.shares[focus] ?? null, colour: this.colour(focus, dark) ?? valueColour(0, dark), quantity,
       openings, endMs: window.window_end_ms, settledMs: this.settledMs(start), epsilons: info.epsilons, dark,
     });
     setAttribute(this.follow, "aria-pressed", this.pinned === null);
-    const known = life.filter((point) => point.lower !== null && point.upper !== null);
+    const known = history.filter((point) => point.lower !== null && point.upper !== null);
     const half = (point) => (point.upper - point.lower) / 2;
     const first = known.find((point) => point.time_ms >= window.window_end_ms) ?? known[0];
-    const sharpest = (known.at(-1)?.users ?? []).findLastIndex((users) => users > 0) + 1;
+    const highest = (known.at(-1)?.users ?? []).findLastIndex((users) => users > 0);
     const when = time(start, info.window_step_ms);
     let text = `The window of ${when} has no history yet.`;
     if (known.length > 1) {
       text = `${info.values[focus]}, window of ${when}: from ${points(half(first), quantity)} when it closed to `
-        + `${points(half(known.at(-1)), quantity)} now, with answers up to rung ${sharpest} of ${info.epsilons.length}.`;
+        + `${points(half(known.at(-1)), quantity)} now, with answers up to rung ${highest} of 0 to ${info.epsilons.length - 1}.`;
     }
     setText(this.chart2.caption, text);
     setAttribute(this.chart2.body, "aria-label", text);
     setAttribute(this.chart2.node, "data-window", start);
     if (this.chart2.details.open) {
-      this.chart2.numbers.replaceChildren(table(["time", "estimate", "from", "to"], [...life].reverse().map((point) => {
+      this.chart2.numbers.replaceChildren(table(["time", "estimate", "from", "to"], [...history].reverse().map((point) => {
         const width = point.lower === null || point.upper === null ? 0.01 : half(point);
         return [time(point.time_ms), ...[point.estimate, point.lower, point.upper].map((value) => number(value, quantity, width))];
       })));

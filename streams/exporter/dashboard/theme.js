@@ -1,4 +1,4 @@
-// Dark or light: as the system says, until somebody chooses; the choice is kept in this browser.
+// Dark or light: the system's setting until the button is pressed; the choice is stored in this browser.
 
 import { setAttribute } from "./dom.js";
 
