@@ -75,7 +75,9 @@ def run_exporter(settings: Settings) -> None:
             ) from error
         logger.info("exporter on http://%s:%d", settings.bind, listener.getsockname()[1])
         if not settings.token and not _is_loopback(settings.bind):
-            logger.warning("anyone who can reach %s can read the estimates; set THAW_TOKEN to require a token", settings.bind)
+            logger.warning(
+                "anyone who can reach %s can read the estimates; set THAW_TOKEN to require a token", settings.bind
+            )
         web.run_app(app, sock=listener, print=None, access_log=None, shutdown_timeout=2.0)
 
 
