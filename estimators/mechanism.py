@@ -1,25 +1,25 @@
-"""What every mechanism offers: draw chains of answers on the device, turn a tally into estimates on the server."""
+"""The contracts of a mechanism: one specification, from which a device and a server each build their own object.
+
+A *specification* says what a mechanism is: values, ladder, exact probabilities, costs, the form of an answer, and what
+is estimated. A *randomizer* (device) draws answers. The server side, which needs scipy, is in `estimators.estimation`;
+simulated true values are in `estimators.simulation`. All four are found by the word that survey files use.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.estimates import Estimates, Method, Population
 from estimators.exact.randomness import Bits
-from estimators.tally import Tally
-
-if TYPE_CHECKING:
-    from estimators.intervals.always_valid import YesNo
 
 
 class ParameterError(ValueError):
-    """A parameter of a mechanism cannot be right: which field, what came, what to do.
+    """A parameter of a mechanism is wrong: field, value, remedy.
 
     >>> str(ParameterError("ladder", [2, 1], "levels must rise; sort them"))
     'ladder: levels must rise; sort them; got [2, 1]'
@@ -32,7 +32,7 @@ class ParameterError(ValueError):
 
 @dataclass(frozen=True)
 class Answer:
-    """How one answer looks: a symbol out of `size` (kind index), or `size` bits packed little-endian (kind bits)."""
+    """The form of one answer: a symbol out of `size` (kind index), or `size` bits packed little-endian (kind bits)."""
 
     kind: Literal["index", "bits"]
     size: int
@@ -64,19 +64,41 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What may be said to a person whose data it is: one sentence, the attacker it holds against, whether it is LDP."""
+    """The privacy guarantee: one sentence for the people whose data it is, the threat model, whether it is local."""
 
     sentence: str
     threat_model: str
     local: bool = True
-    """False: not local differential privacy; a survey must accept the risk in so many words."""
+    """False: not local differential privacy; a survey must state that it accepts the risk."""
 
 
-class Mechanism(ABC):
-    """One mechanism with fixed parameters and a ladder. Immutable; device and server use the same object.
+QuantityKind = Literal["share", "mean"]
+"""share: a part of all devices, between 0 and 1. mean: a number in a unit of its own."""
 
-    Subclasses are small: they build a chain of exact channels, say how a person's value becomes the chain's input
-    (drawing once whatever must be drawn once), and how a tally becomes estimates.
+
+@dataclass(frozen=True)
+class Quantity:
+    """What a mechanism estimates under one label."""
+
+    label: str
+    kind: QuantityKind = "share"
+    subject: Literal["value", "string", "key"] = "value"
+    """What the label names: a value of the survey, one string of an open list, or a key that a person may have."""
+    unit: str = ""
+    """The unit of the numbers behind a mean; empty for shares, and where it is not known."""
+    low: float = 0.0
+    high: float = 1.0
+    """The true quantity lies in [low, high]; an unbiased estimate may lie outside."""
+    meaning: str = "share of the devices that answered whose value this is"
+    """Completes the sentence: the bounds of this label are bounds of the ..."""
+    always_valid: bool = False
+    """True if bounds that hold at every look exist, so that an alert may watch this quantity."""
+
+
+class Specification(ABC):
+    """One mechanism with fixed parameters and a ladder: everything that device and server must agree on. Immutable.
+
+    Needs numpy alone. Subclasses build a chain of exact channels and state their texts, costs and quantities.
     """
 
     name: ClassVar[str]
@@ -89,8 +111,8 @@ class Mechanism(ABC):
     """When a sharper answer may follow, in one sentence."""
     parameters: ClassVar[Mapping[str, str]] = {}
     """What a survey may set beside values and ladder: name -> meaning and default."""
-    estimators: ClassVar[tuple[str, ...]] = ("pooled", "stratified", "mle")
-    """The methods that `estimate` offers."""
+    methods: ClassVar[tuple[str, ...]] = ("pooled", "stratified", "mle")
+    """The methods of combining rungs that the estimator offers."""
     guarantee: Guarantee
 
     labels: tuple[str, ...]
@@ -104,8 +126,8 @@ class Mechanism(ABC):
 
     @classmethod
     @abstractmethod
-    def build(cls, values: Sequence[str], ladder: Sequence[float], parameters: Mapping[str, Any]) -> Mechanism:
-        """Build from what a survey file says; raise ParameterError with field, value and remedy."""
+    def build(cls, values: Sequence[str], ladder: Sequence[float], parameters: Mapping[str, Any]) -> Specification:
+        """Build from the survey file; raise ParameterError with field, value and remedy."""
 
     @property
     def rungs(self) -> int:
@@ -120,65 +142,23 @@ class Mechanism(ABC):
         For the whole record (all bits, all keys), for one window. inf where nothing local can be promised.
         """
 
-    @abstractmethod
-    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:
-        """Check true values and turn them into chain inputs, drawing once what must be drawn once (rounding, sampling).
+    @property
+    def quantities(self) -> tuple[Quantity, ...]:
+        """What is estimated, one entry per label: by default the share of every value."""
+        return tuple(Quantity(label) for label in self.labels)
 
-        The result is what the ledger stores beside the answers. Raises ParameterError for a value outside the domain.
-        """
+    @property
+    def truth_probabilities(self) -> tuple[float | None, ...]:
+        """Per rung the probability that an answer is the true value; None where an answer is not a single value."""
+        return (None,) * self.rungs
 
-    @abstractmethod
-    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
-        """Draw the chains of all devices from the top."""
-
-    @abstractmethod
-    def estimate(
-        self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
-    ) -> Estimates:
-        """Turn a tally into estimates. O(rungs x cells), independent of the number of users."""
-
-    def yes_no(self, tally: Tally) -> YesNo | None:  # noqa: ARG002  # for those that can
-        """See every label as a yes/no question of its own; None where answers do not allow it."""
-        return None
-
-    def always_valid(
-        self, tally: Tally, *, alpha: float = 0.05
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Return bounds per label that hold at all looks of a window's life together with probability 1 - alpha.
-
-        For surveys whose rungs do not depend on values. None where the mechanism does not offer them.
-        """
-        questions = self.yes_no(tally)
-        if questions is None:
-            return None
-        from estimators.intervals.always_valid import confidence_interval  # server side only: scipy
-
-        return confidence_interval(questions, alpha)
+    def warnings(self) -> tuple[str, ...]:
+        """Return what should be changed about values, ladder or parameters although they are valid."""
+        return ()
 
     @abstractmethod
     def canonical(self) -> dict[str, Any]:
         """Return all that decoding depends on, integer thresholds as decimal strings; the survey id hashes it."""
-
-    @abstractmethod
-    def truth(self, values: Sequence[Any]) -> NDArray[np.float64]:
-        """Return the true quantity that `estimate` estimates, for a simulated fleet with these values."""
-
-    def truth_parts(self, values: Sequence[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return numerators and denominators of `truth` that add over parts of a fleet."""
-        weights = np.full(len(self.labels), float(len(values)))
-        return (self.truth(values) * weights if len(values) else np.zeros(len(self.labels))), weights
-
-    @property
-    def simulated_values(self) -> int:
-        """Number of different true values that a simulated fleet picks from."""
-        return len(self.labels)
-
-    def simulate(self, picks: NDArray[np.int64], words: NDArray[np.uint64]) -> Sequence[Any]:  # noqa: ARG002
-        """Turn picked value indices into true values as `encode` wants them, for simulated fleets only.
-
-        words are spare uniform words, one per device, for mechanisms whose values have more to them than an index.
-        """
-        return np.array(self.labels, dtype=object)[picks]  # type: ignore[return-value]  # an array serves as a sequence
 
     def valid(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
         """Tell which answers (shape (n,) or (n, width)) a correct device could have sent; never raises."""
@@ -199,12 +179,38 @@ class Mechanism(ABC):
         return answers.astype(self.symbol_dtype)
 
 
+S = TypeVar("S", bound=Specification)
+
+
+class Randomizer(ABC, Generic[S]):
+    """The device side of a mechanism: turns true values into chains of answers."""
+
+    def __init__(self, specification: S) -> None:
+        self.specification = specification
+
+    @abstractmethod
+    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:
+        """Check true values and turn them into chain inputs, drawing once what must be drawn once (rounding, sampling).
+
+        The ledger stores the result beside the answers. Raises ParameterError for a value outside the domain.
+        """
+
+    @abstractmethod
+    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
+        """Draw the chains of all devices from the top."""
+
+
 def index_of(values: Sequence[str], labels: Sequence[str], *, field: str = "value") -> NDArray[np.int64]:
-    """Return the position of each value among the labels; ParameterError names the first stranger."""
+    """Return the position of each value among the labels; ParameterError names the first unknown value."""
     position = {label: i for i, label in enumerate(labels)}
     try:
         return np.array([position[value] for value in values], dtype=np.int64)
     except (KeyError, TypeError):
-        stranger = next(value for value in values if not isinstance(value, str) or value not in position)
+        unknown = next(value for value in values if not isinstance(value, str) or value not in position)
         some = ", ".join(labels[:5]) + (", ..." if len(labels) > 5 else "")
-        raise ParameterError(field, stranger, f"must be one of the survey's {len(labels)} values ({some})") from None
+        raise ParameterError(field, unknown, f"must be one of the survey's {len(labels)} values ({some})") from None
+
+
+def one_group(devices: int) -> NDArray[np.uint16]:
+    """Return the groups of devices where the survey has one group."""
+    return np.zeros(devices, dtype=np.uint16)

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from estimators.channels.bits import BitBlock, BitChannel
 from estimators.channels.chain import LadderError, check_ladder
@@ -87,6 +88,12 @@ class BitChain:
         for kernel in reversed(self.kernels):
             channels.append(channels[-1].then(kernel))
         return tuple(reversed(channels))
+
+    @cached_property
+    def probabilities(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Pr(1 | 1) and Pr(1 | 0) of every bit on every rung, arrays [rung, bit]."""
+        ones = np.array([channel.ones for channel in self.channels])
+        return ones, np.array([channel.zeros for channel in self.channels])
 
     def draw_one_hot(self, values: Indices, bits: Bits) -> Bytes:
         """Draw all rungs for one-hot vectors whose set bit is `values`; shape (rungs, values, width), packed."""

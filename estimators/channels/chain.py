@@ -63,6 +63,11 @@ class Chain:
             channels.append(channels[-1].then(kernel))
         return tuple(reversed(channels))
 
+    @property
+    def retention_channels(self) -> tuple[RetentionChannel, ...]:
+        """The channels of a chain built by `retention`."""
+        return tuple(channel for channel in self.channels if isinstance(channel, RetentionChannel))
+
     def draw(self, values: Indices, bits: Bits, *, dtype: str = "<i8") -> NDArray[Any]:
         """Draw the answers of all rungs for each value, from the top; shape (rungs, values), symbols as `dtype`."""
         answers = np.empty((self.rungs, len(values)), dtype=dtype)

@@ -369,3 +369,18 @@ def binary(p: int, q: int, denominator: int = GRID) -> DenseChannel:
 def from_numerators(rows: Sequence[Sequence[int]]) -> DenseChannel:
     """Return a dense channel from rows of integers."""
     return DenseChannel(tuple(tuple(int(entry) for entry in row) for row in rows))
+
+
+def one_against_rest(channels: Sequence[Channel]) -> tuple[Floats, Floats] | None:
+    """Return Pr(v | v) and Pr(v | not v), arrays [rung, value], if answer v is equally likely under all other values.
+
+    None if it is not: then an answer is no yes/no question about one value.
+    """
+    if channels[0].inputs != channels[0].outputs or channels[0].inputs < 2:
+        return None
+    matrices = np.stack([channel.matrix for channel in channels])
+    size = matrices.shape[1]
+    others = matrices.transpose(0, 2, 1)[:, ~np.eye(size, dtype=np.bool_)].reshape(len(channels), size, size - 1)
+    if not np.allclose(others, others[:, :, :1], rtol=1e-12, atol=0.0):
+        return None
+    return np.diagonal(matrices, axis1=1, axis2=2), others[:, :, 0]

@@ -56,6 +56,11 @@ def lie_probability(epsilon: float, size: int) -> float:
     return math.exp(-epsilon) / (1.0 + (size - 1) * math.exp(-epsilon))
 
 
+def most_values(epsilon: float) -> float:
+    """Return 3 e^eps + 2: with more values, a rare value has the smaller variance under OUE than under GRR."""
+    return 3.0 * math.exp(epsilon) + 2.0
+
+
 def grr_estimate(counts: ArrayLike, epsilon: float) -> Floats | None:
     """Return unbiased shares from the counts of generalised randomized response (Pan, Eq. 7); None: no information."""
     tallied = np.asarray(counts, dtype=np.float64)

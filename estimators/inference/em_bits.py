@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
+import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -213,42 +212,36 @@ class _Likelihood:
         sums = padded.reshape(-1, 8) @ _BIT_TABLE
         back = np.zeros((len(block.columns), 256))
         base = block.absent * float(shares[: self.bits].sum()) + block.outside * float(shares[self.bits :].sum())
-        weight, value = _products()(block.columns, block.weights, sums, base, back, power)
+        weight, value = _products(block.columns, block.weights, sums, base, back, power)
         return weight, (back @ _BIT_TABLE.T).ravel()[: self.bits], value
 
 
-@cache
-def _products() -> Any:
-    """Compile the two products on first use: devices and dashboards never pay for it."""
-    import numba
-
-    @numba.njit(nogil=True, fastmath={"contract"})
-    def products(
-        columns: Bytes, weights: Floats, sums: Floats, base: float, back: Floats, power: int
-    ) -> tuple[float, float]:  # pragma: no cover - compiled
-        width, rows = columns.shape
-        block = np.empty(_BLOCK_ROWS)
-        total = 0.0
-        value = 0.0
-        for start in range(0, rows, _BLOCK_ROWS):
-            count = min(_BLOCK_ROWS, rows - start)
+@numba.njit(nogil=True, fastmath={"contract"})
+def _products(
+    columns: Bytes, weights: Floats, sums: Floats, base: float, back: Floats, power: int
+) -> tuple[float, float]:  # pragma: no cover - compiled
+    """Return both products of one block of reports."""
+    width, rows = columns.shape
+    block = np.empty(_BLOCK_ROWS)
+    total = 0.0
+    value = 0.0
+    for start in range(0, rows, _BLOCK_ROWS):
+        count = min(_BLOCK_ROWS, rows - start)
+        for i in range(count):
+            block[i] = base
+        for b in range(width):
+            column = columns[b, start : start + count]
+            lookup = sums[b]
             for i in range(count):
-                block[i] = base
-            for b in range(width):
-                column = columns[b, start : start + count]
-                lookup = sums[b]
-                for i in range(count):
-                    block[i] += lookup[column[i]]
+                block[i] += lookup[column[i]]
+        for i in range(count):
+            weight = weights[start + i]
+            value += weight * math.log(block[i])
+            block[i] = weight / block[i] if power == 1 else weight / (block[i] * block[i])
+            total += block[i]
+        for b in range(width):
+            column = columns[b, start : start + count]
+            gather = back[b]
             for i in range(count):
-                weight = weights[start + i]
-                value += weight * math.log(block[i])
-                block[i] = weight / block[i] if power == 1 else weight / (block[i] * block[i])
-                total += block[i]
-            for b in range(width):
-                column = columns[b, start : start + count]
-                gather = back[b]
-                for i in range(count):
-                    gather[column[i]] += block[i]
-        return total, value
-
-    return products
+                gather[column[i]] += block[i]
+    return total, value

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators.inference.inversion import retention_estimate
 from estimators.inference.likelihood import water_fill
+from estimators.inference.personal import personal_matrix
 
 Floats = NDArray[np.float64]
 
@@ -149,28 +150,6 @@ def personal_shares(combined: ArrayLike, sensitive: int, tags: int, backgrounds:
         raise ValueError(f"one background (or None) per tag is needed: {tags} tags; got {len(backgrounds)}")
     spread = personal_matrix(r, sensitive, tags, backgrounds)
     return np.asarray(spread @ r)
-
-
-def personal_matrix(combined: Floats, sensitive: int, tags: int, backgrounds: Sequence[ArrayLike | None]) -> Floats:
-    """Return the matrix that takes shares over (sensitive, tags, other) to shares over (sensitive, other)."""
-    other = combined.size - sensitive - tags
-    if other < 1:
-        raise ValueError(f"tags need at least one value that is not sensitive for all; got {combined.size} symbols")
-    matrix = np.zeros((sensitive + other, combined.size))
-    matrix[:sensitive, :sensitive] = np.eye(sensitive)
-    matrix[sensitive:, sensitive + tags :] = np.eye(other)
-    for tag, background in enumerate(backgrounds):
-        if background is None:
-            # A linear estimate may be negative; a distribution may not.
-            mass = np.maximum(combined[sensitive + tags :], 0)
-            total = float(mass.sum())
-            column = mass / total if total > 0 else np.full(other, 1 / other)
-        else:
-            column = np.asarray(background, dtype=np.float64)
-        if column.shape != (other,):
-            raise ValueError(f"a background needs one share per other value ({other}); got {column.shape}")
-        matrix[sensitive:, sensitive + tag] = column
-    return matrix
 
 
 @dataclass(frozen=True)

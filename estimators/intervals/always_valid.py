@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from estimators.channels.channel import Channel, RetentionChannel
+from estimators.channels.channel import Channel, RetentionChannel, one_against_rest
 from estimators.intervals.one_look import check_alpha
 
 Floats = NDArray[np.float64]
@@ -69,14 +69,8 @@ class YesNo:
     @classmethod
     def dense(cls, channels: Sequence[Channel], counts: Counts, users: Counts) -> YesNo | None:
         """Collapse any channel whose answer v is equally likely under all values but v; None if one is not."""
-        if channels[0].inputs != channels[0].outputs or channels[0].inputs < 2:
-            return None
-        matrices = np.stack([channel.matrix for channel in channels])
-        size = matrices.shape[1]
-        others = matrices.transpose(0, 2, 1)[:, ~np.eye(size, dtype=np.bool_)].reshape(len(channels), size, size - 1)
-        if not np.allclose(others, others[:, :, :1], rtol=1e-12, atol=0.0):
-            return None
-        return cls.of(np.diagonal(matrices, axis1=1, axis2=2), others[:, :, 0], counts, users)
+        probabilities = one_against_rest(channels)
+        return None if probabilities is None else cls.of(*probabilities, counts, users)
 
     @property
     def values(self) -> int:

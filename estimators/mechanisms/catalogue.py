@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import inspect
 
-from estimators.mechanism import Mechanism
-from estimators.mechanisms import mechanism_class, names
+from estimators.mechanism import Specification
+from estimators.mechanisms.registry import names, specification_class
 
 
 def overview() -> str:
     """Return one table row per mechanism: word, what it does, whether it is local privacy, which ladders."""
     rows = ["| word | what a device does | local | ladder |", "|---|---|---|---|"]
     for name in names():
-        kind = mechanism_class(name)
+        kind = specification_class(name)
         local = "yes" if kind.guarantee.local else "**no**"
         rows.append(f"| [`{name}`](#{name}) | {_cell(summary(kind))} | {local} | {_cell(kind.ladders)} |")
     return "\n".join(rows)
@@ -25,13 +25,13 @@ def sections() -> str:
 
 def section(name: str) -> str:
     """Return the section of one mechanism."""
-    kind = mechanism_class(name)
+    kind = specification_class(name)
     lines = [f"### {name}", "", summary(kind), "", f"*Guarantee.* {kind.guarantee.sentence}"]
     lines += ["", f"*Against whom.* {kind.guarantee.threat_model}"]
     if not kind.guarantee.local:
-        lines += ["", "**Not local differential privacy**: a survey must say `accept_risk` in so many words."]
+        lines += ["", "**Not local differential privacy**: a survey must set `accept_risk`."]
     lines += ["", f"*Ladder.* {kind.ladders}"]
-    lines += ["", f"*Estimators.* {', '.join(f'`{method}`' for method in kind.estimators)}."]
+    lines += ["", f"*Estimators.* {', '.join(f'`{method}`' for method in kind.methods)}."]
     lines += ["", f"*Source.* {kind.source}."]
     if kind.parameters:
         lines += ["", "| parameter | meaning |", "|---|---|"]
@@ -42,7 +42,7 @@ def section(name: str) -> str:
     return "\n".join(lines)
 
 
-def summary(kind: type[Mechanism]) -> str:
+def summary(kind: type[Specification]) -> str:
     """Return the first paragraph of a mechanism's docstring in one line."""
     text = inspect.cleandoc(kind.__doc__ or "").split("\n\n", 1)[0]
     return " ".join(text.split())

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, ClassVar
 
 from estimators.channels.chain import Chain
-from estimators.channels.channel import RetentionChannel
-from estimators.estimates import Estimates, Method, Population
-from estimators.exact.randomness import Bits
-from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, index_of
+from estimators.channels.moments import most_values
+from estimators.mechanism import Guarantee, Quantity
+from estimators.mechanisms.symbols import SymbolSpecification
 from estimators.parameters import refuse_unknown
-from estimators.tally import Tally
-
-if TYPE_CHECKING:
-    from estimators.intervals.always_valid import YesNo
 
 
-class GRR(Mechanism):
+class GRR(SymbolSpecification):
     """Tell the value with probability e^eps / (e^eps + m - 1), any other value otherwise."""
 
     name = "grr"
@@ -38,10 +30,7 @@ class GRR(Mechanism):
     )
 
     def __init__(self, labels: Sequence[str], ladder: Sequence[float]) -> None:
-        self.labels = tuple(labels)
-        self.ladder = tuple(float(level) for level in ladder)
-        self.answer = Answer("index", len(self.labels))
-        self.chain = Chain.retention(self.ladder, len(self.labels))
+        super().__init__(labels, ladder, Chain.retention([float(level) for level in ladder], len(labels)))
 
     @classmethod
     def build(cls, values: Sequence[str], ladder: Sequence[float], parameters: Mapping[str, Any]) -> GRR:
@@ -50,52 +39,22 @@ class GRR(Mechanism):
         return cls(values, ladder)
 
     @property
-    def channels(self) -> tuple[RetentionChannel, ...]:
-        """The exact channel of every rung."""
-        return tuple(channel for channel in self.chain.channels if isinstance(channel, RetentionChannel))
+    def quantities(self) -> tuple[Quantity, ...]:
+        """The share of every value."""
+        return tuple(Quantity(label, always_valid=True) for label in self.labels)
 
     @property
-    def epsilons(self) -> tuple[float, ...]:
-        """Exact cost of each prefix of the chain, rounded up."""
-        return tuple(channel.epsilon for channel in self.channels)
+    def truth_probabilities(self) -> tuple[float | None, ...]:
+        """Per rung the probability that the answer is the true value."""
+        return tuple(channel.truth for channel in self.chain.retention_channels)
 
-    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:  # noqa: ARG002  # nothing is drawn here
-        """Return the index of each value."""
-        return index_of(values, self.labels)
-
-    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
-        """Draw the chains of all devices from the top."""
-        answers = self.chain.draw(inputs, bits, dtype=self.symbol_dtype)
-        return Drawn(answers, np.zeros(len(inputs), dtype=np.uint16))
-
-    def estimate(
-        self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
-    ) -> Estimates:
-        """Estimate the share of every value; users on different rungs are combined by `method`."""
-        from estimators.inference.pooling import pool_retention  # server side only: scipy
-
-        counts = tally.counts.sum(axis=1)
-        return pool_retention(
-            self.labels,
-            self.channels,
-            counts,
-            tally.users.sum(axis=1),
-            method=method,
-            population=population,
-            alpha=alpha,
+    def warnings(self) -> tuple[str, ...]:
+        """Return that unary encoding would be more precise, if there are too many values for one symbol."""
+        top, values = self.ladder[-1], len(self.labels)
+        if values <= most_values(top):
+            return ()
+        advice = (
+            f"{values} values are many for {self.name} at epsilon {top:g}: above 3 e^epsilon + 2 = "
+            f"{most_values(top):.0f} of them, oue gives narrower bands at the same cost"
         )
-
-    def yes_no(self, tally: Tally) -> YesNo:
-        """See every value as the bit 'the answer is this value'."""
-        from estimators.intervals.always_valid import YesNo  # server side only: scipy
-
-        return YesNo.retention(self.channels, tally.counts.sum(axis=1), tally.users.sum(axis=1))
-
-    def canonical(self) -> dict[str, Any]:
-        """Return values and integer thresholds."""
-        return {"mechanism": self.name, "values": list(self.labels), "chain": self.chain.canonical()}
-
-    def truth(self, values: Sequence[Any]) -> NDArray[np.float64]:
-        """Return the share of every value among the fleet."""
-        indices = index_of(values, self.labels)
-        return np.bincount(indices, minlength=len(self.labels)) / max(len(indices), 1)
+        return (advice,)

@@ -10,18 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.channels.decks import Dealer, Deck, DeckError, privacy_table
-from estimators.estimates import Estimates, Method, Population
 from estimators.exact.randomness import Bits
-from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError, index_of
+from estimators.mechanism import Answer, Drawn, Guarantee, ParameterError, Randomizer, Specification, index_of
 from estimators.mechanisms.christofides import read_cards
 from estimators.mechanisms.small_channel import check_levels, check_values, read_probability
 from estimators.parameters import refuse_unknown, whole_number
-from estimators.tally import Tally
 
 MAX_BLOCKS = 65_536
 
 
-class ImprovedChristofides(Mechanism):
+class ImprovedChristofides(Specification):
     """A dealer hands out the cards of one deck per block of people; the sensitive group answers the mirrored face.
 
     A value is a label, when a whole simulated fleet is encoded at once and cards are dealt to it on the spot, or a
@@ -48,7 +46,7 @@ class ImprovedChristofides(Mechanism):
         "block": "people, and so cards, per deck; 2 to 1000000; default 1000",
         "blocks": "number of decks, fixed before the first answer; 1 to 65536; default 128",
     }
-    estimators: ClassVar[tuple[str, ...]] = ("pooled",)
+    methods: ClassVar[tuple[str, ...]] = ("pooled",)
     guarantee = Guarantee(
         "An isolated answer, seen by somebody who knows nothing about the other people, costs the epsilon of the deck; "
         "a collector who sees all answers and knows the other people reads the value with certainty.",
@@ -95,56 +93,6 @@ class ImprovedChristofides(Mechanism):
         """Return a dealer for all blocks of one window."""
         return Dealer(self.deck, self.blocks, bits)
 
-    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:
-        """Return block, card and value as one number: 2 * (block * (L + 1) + card) + value."""
-        if len(values) and all(isinstance(value, Mapping) for value in values):
-            blocks, faces, indices = self._dealt(values)
-        else:
-            indices = index_of(values, self.labels)
-            if len(values) == 1 and self.deck.size > 1:
-                raise ParameterError(
-                    "value",
-                    values[0],
-                    "one person cannot deal a deck: pass {'value', 'block', 'card'} with the card that the dealer gave",
-                )
-            try:
-                blocks, faces = self.dealer(bits).deal(len(values))
-            except DeckError as error:
-                raise ParameterError("blocks", self.blocks, str(error)) from None
-        return np.asarray(2 * (blocks * (self.deck.faces + 1) + faces) + indices, dtype=np.int64)
-
-    def _dealt(self, values: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        for value in values:
-            if set(value) != {"value", "block", "card"}:
-                raise ParameterError("value", dict(value), "must have the entries value, block and card")
-            if not isinstance(value["block"], int) or not 0 <= value["block"] < self.blocks:
-                raise ParameterError("value.block", value["block"], f"must be a block from 0 to {self.blocks - 1}")
-            faces = [face for face, count in enumerate(self.deck.counts, 1) if count]
-            if value["card"] not in faces:
-                raise ParameterError("value.card", value["card"], f"must be a face of the deck: {faces}")
-        return (
-            np.array([value["block"] for value in values], dtype=np.int64),
-            np.array([value["card"] for value in values], dtype=np.int64),
-            index_of([value["value"] for value in values], self.labels),
-        )
-
-    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:  # noqa: ARG002  # the deal was the only random step
-        """Answer with the card's face, mirrored for the sensitive group; symbol k is face k + 1."""
-        cards, indices = np.asarray(inputs) // 2, np.asarray(inputs) % 2
-        blocks, faces = cards // (self.deck.faces + 1), cards % (self.deck.faces + 1)
-        answers = np.where(indices == 1, self.deck.faces + 1 - faces, faces) - 1
-        return Drawn(self.symbols(answers[None, :]), blocks.astype(np.uint16))
-
-    def estimate(
-        self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
-    ) -> Estimates:
-        """Estimate both shares from the answers of all blocks; there is one rung, so every method is the same."""
-        from estimators.inference.decks import estimate_blocks  # server side only: scipy
-
-        return estimate_blocks(
-            self.labels, self.deck, tally.counts[0], tally.users[0], method=method, population=population, alpha=alpha
-        )
-
     def canonical(self) -> dict[str, Any]:
         """Return values, the deck and the number of blocks."""
         return {
@@ -154,10 +102,52 @@ class ImprovedChristofides(Mechanism):
             "blocks": self.blocks,
         }
 
-    def truth(self, values: Sequence[Any]) -> NDArray[np.float64]:
-        """Return the share of both values among the fleet."""
-        plain = [value["value"] if isinstance(value, Mapping) else value for value in values]
-        return np.bincount(index_of(plain, self.labels), minlength=2) / max(len(plain), 1)
+
+class ImprovedChristofidesRandomizer(Randomizer[ImprovedChristofides]):
+    """Answers with the face of the card that the dealer gave; the deal is the only random step."""
+
+    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:
+        """Return block, card and value as one number: 2 * (block * (L + 1) + card) + value."""
+        mechanism = self.specification
+        if len(values) and all(isinstance(value, Mapping) for value in values):
+            blocks, faces, indices = self._dealt(values)
+        else:
+            indices = index_of(values, mechanism.labels)
+            if len(values) == 1 and mechanism.deck.size > 1:
+                raise ParameterError(
+                    "value",
+                    values[0],
+                    "one person cannot deal a deck: pass {'value', 'block', 'card'} with the card that the dealer gave",
+                )
+            try:
+                blocks, faces = mechanism.dealer(bits).deal(len(values))
+            except DeckError as error:
+                raise ParameterError("blocks", mechanism.blocks, str(error)) from None
+        return np.asarray(2 * (blocks * (mechanism.deck.faces + 1) + faces) + indices, dtype=np.int64)
+
+    def _dealt(self, values: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        mechanism = self.specification
+        for value in values:
+            if set(value) != {"value", "block", "card"}:
+                raise ParameterError("value", dict(value), "must have the entries value, block and card")
+            if not isinstance(value["block"], int) or not 0 <= value["block"] < mechanism.blocks:
+                raise ParameterError("value.block", value["block"], f"must be a block from 0 to {mechanism.blocks - 1}")
+            faces = [face for face, count in enumerate(mechanism.deck.counts, 1) if count]
+            if value["card"] not in faces:
+                raise ParameterError("value.card", value["card"], f"must be a face of the deck: {faces}")
+        return (
+            np.array([value["block"] for value in values], dtype=np.int64),
+            np.array([value["card"] for value in values], dtype=np.int64),
+            index_of([value["value"] for value in values], mechanism.labels),
+        )
+
+    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:  # noqa: ARG002  # the deal was the only random step
+        """Answer with the card's face, mirrored for the sensitive group; symbol k is face k + 1."""
+        deck = self.specification.deck
+        cards, indices = np.asarray(inputs) // 2, np.asarray(inputs) % 2
+        blocks, faces = cards // (deck.faces + 1), cards % (deck.faces + 1)
+        answers = np.where(indices == 1, deck.faces + 1 - faces, faces) - 1
+        return Drawn(self.specification.symbols(answers[None, :]), blocks.astype(np.uint16))
 
 
 def _deck(epsilon: float, parameters: Mapping[str, Any]) -> Deck:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,17 +11,24 @@ from numpy.typing import NDArray
 
 from estimators.channels import crowd
 from estimators.channels.bits import BitBlock, BitChannel, pack
-from estimators.estimates import Estimates, Method, Population
 from estimators.exact.randomness import Bits
 from estimators.exact.rounding import GRID
-from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError
+from estimators.mechanism import (
+    Answer,
+    Drawn,
+    Guarantee,
+    ParameterError,
+    Quantity,
+    Randomizer,
+    Specification,
+    one_group,
+)
 from estimators.parameters import at_least, refuse_unknown, whole_number
-from estimators.tally import Tally
 
 _MAX_COPIES = 1024
 
 
-class KRandomization(Mechanism):
+class KRandomization(Specification):
     """A record of L bits leaves in k copies, every bit flipped with probability q, each copy under its own token.
 
     The one level of the ladder is the crowd's: q is chosen so that the total over `least_records` records has a
@@ -52,7 +58,7 @@ class KRandomization(Mechanism):
         "least_records": "number of honest records that every published window has for certain, 2 or more",
         "copies": "copies k of each record, 1 to 1024; default 1",
     }
-    estimators = ("pooled",)
+    methods = ("pooled",)
     guarantee = Guarantee(
         "The total of a window with enough honest records hardly depends on any one of them, but for the chance delta; "
         "whoever sees a record's own copies learns up to k L ln((1-q)/q) about it.",
@@ -95,26 +101,14 @@ class KRandomization(Mechanism):
         single = self.channel.flip_epsilon(len(self.labels))
         return (single if self.copies == 1 else math.nextafter(self.copies * single, math.inf),)
 
-    @cached_property
-    def delta(self) -> float:
-        """Chance that the published totals tell more than the level, in the smallest crowd; never too small.
+    @property
+    def quantities(self) -> tuple[Quantity, ...]:
+        """The share of records for which each label holds."""
+        meaning = "share of the records for which this label holds"
+        return tuple(Quantity(label, meaning=meaning) for label in self.labels)
 
-        For one bit it is exact, the worst over all other records. For vectors it compares a crowd of empty records with
-        one in which one record has every bit set (Zhilyaev & Zeber's pair). Several copies of a vector have no law that
-        could be convolved; the copies of each record are then taken as one long vector. Whoever cannot link them knows
-        less, so that is a bound.
-        """
-        ratio = math.exp(self.ladder[0])
-        if len(self.labels) == 1:
-            return crowd.crowd_delta(self.least_records, self.flip, ratio, copies=self.copies).delta
-        bits = self.copies * len(self.labels)
-        return crowd.vector_delta(self.least_records, self.flip, ratio, bits=bits).delta
-
-    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:  # noqa: ARG002  # nothing is drawn here
-        """Pack each record: a list of the labels that hold for it, or true / false where there is one label."""
-        return pack(self._matrix(values))
-
-    def _matrix(self, values: Sequence[Any]) -> NDArray[np.bool_]:
+    def matrix(self, values: Sequence[Any]) -> NDArray[np.bool_]:
+        """Return records as rows of bits; a record lists the labels that hold for it."""
         position = {label: i for i, label in enumerate(self.labels)}
         matrix = np.zeros((len(values), len(self.labels)), dtype=np.bool_)
         for row, value in enumerate(values):
@@ -131,40 +125,6 @@ class KRandomization(Mechanism):
                 matrix[row, position[label]] = True
         return matrix
 
-    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
-        """Draw one copy of every record; the copies of a record are independent draws."""
-        return Drawn(self.channel.sample(inputs, bits)[None], np.zeros(len(inputs), dtype=np.uint16))
-
-    def estimate(
-        self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
-    ) -> Estimates:
-        """Estimate the share of records with each bit set; the tally counts copies, all methods agree on one rung."""
-        from estimators.inference.pooling_result import finish, no_estimate  # server side only: scipy
-
-        ones, sent = tally.counts.sum(axis=(0, 1)), int(tally.users.sum())
-        if sent == 0:
-            return no_estimate(self.labels, method, population, alpha, ())
-        slope = 1 - 2 * self.flip
-        shares = (ones / sent - self.flip) / slope
-        variance = np.full(len(self.labels), self.flip * (1 - self.flip) / (sent * slope**2))
-        records = sent / self.copies
-        if population == "sampling":
-            inside = np.clip(shares, 0, 1)
-            # Copies of one record share its value: the spread of values is that of records, not of copies.
-            variance = variance + (inside * (1 - inside) / (records - 1) if records > 1 else 0.25)
-        short = f"{records:.0f} records, fewer than the {self.least_records} promised: hold or merge this window"
-        return finish(
-            self.labels,
-            shares,
-            variance,
-            None,
-            users=sent,
-            method=method,
-            population=population,
-            alpha=alpha,
-            notes=(short,) if records < self.least_records else (),
-        )
-
     def canonical(self) -> dict[str, Any]:
         """Return labels, copies and the integer thresholds."""
         return {
@@ -175,15 +135,14 @@ class KRandomization(Mechanism):
             "channel": self.channel.canonical(),
         }
 
-    def truth(self, values: Sequence[Any]) -> NDArray[np.float64]:
-        """Return the share of records with each bit set."""
-        return np.asarray(self._matrix(values).sum(axis=0) / max(len(values), 1))
 
-    def simulate(self, picks: NDArray[np.int64], words: NDArray[np.uint64]) -> Sequence[Any]:
-        """Return records: the picked label, each other one with a chance of a quarter; a single label in a third."""
-        if len(self.labels) == 1:
-            return [bool(word % 3 == 0) for word in words.tolist()]
-        return [
-            [label for j, label in enumerate(self.labels) if j == pick or word >> (2 * j % 60) & 3 == 3]
-            for pick, word in zip(picks.tolist(), words.tolist(), strict=True)
-        ]
+class KRandomizer(Randomizer[KRandomization]):
+    """Flips the bits of one copy of every record; the caller repeats the input once per copy."""
+
+    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:  # noqa: ARG002  # nothing is drawn here
+        """Pack each record: a list of the labels that hold for it, or true / false where there is one label."""
+        return pack(self.specification.matrix(values))
+
+    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
+        """Draw one copy of every record; the copies of a record are independent draws."""
+        return Drawn(self.specification.channel.sample(inputs, bits)[None], one_group(len(inputs)))

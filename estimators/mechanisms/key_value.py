@@ -13,22 +13,29 @@ from numpy.typing import NDArray
 from estimators.channels.chain import Chain
 from estimators.channels.channel import Channel
 from estimators.channels.dense_chain import build_dense
-from estimators.estimates import Estimates, Method, Population
 from estimators.exact.lazy import Bytes, CellSampler
 from estimators.exact.randomness import Bits, below
 from estimators.exact.rounding import log_ratio_up
-from estimators.inference.key_value import KeyValueParameters
-from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError
+from estimators.mechanism import (
+    Answer,
+    Drawn,
+    Guarantee,
+    ParameterError,
+    Quantity,
+    Randomizer,
+    Specification,
+    one_group,
+)
 from estimators.mechanisms.small_channel import check_levels, growth
 from estimators.mechanisms.three_element import club_exact
 from estimators.parameters import at_least, refuse_unknown, whole_number
-from estimators.tally import Tally
 
 MAX_KEYS = 10_000
-_PLUS, _MINUS = 1, 2
+PLUS, MINUS = 1, 2
+"""Symbols of one key: 0 for no such key, then the two signs."""
 
 
-class KeyValue(Mechanism):
+class KeyValue(Specification):
     """What both have in common: a person's value is a table of keys with values in [-1, 1]."""
 
     chain: Chain
@@ -40,21 +47,12 @@ class KeyValue(Mechanism):
         self.ladder = tuple(float(level) for level in ladder)
         self.chain = chain
 
-    @cached_property
-    def rung_parameters(self) -> tuple[KeyValueParameters, ...]:
-        """p1, p2 and q of every rung, from its exact channel."""
-        found = []
-        for channel in self.chain.channels:
-            whole, (none, *_), (lost, same, other) = channel.denominator, channel.row(0), channel.row(_PLUS)
-            found.append(KeyValueParameters(none / whole, (whole - lost) / whole, same / (same + other)))
-        return tuple(found)
-
     def checked(self, person: Any) -> Mapping[str, float]:
         """Return a person's table, or refuse it."""
         if not isinstance(person, Mapping):
             raise ParameterError("value", person, "must be a table of keys with values in [-1, 1], {} for none")
         for key, value in person.items():
-            if key not in self._position:
+            if key not in self.position:
                 some = ", ".join(self.keys[:5]) + (", ..." if len(self.keys) > 5 else "")
                 raise ParameterError("value", key, f"must be one of the survey's {len(self.keys)} keys ({some})")
             number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -63,46 +61,20 @@ class KeyValue(Mechanism):
         return person
 
     @cached_property
-    def _position(self) -> dict[str, int]:
+    def position(self) -> dict[str, int]:
+        """Where each key stands among the keys."""
         return {key: i for i, key in enumerate(self.keys)}
 
-    def truth(self, values: Sequence[Any]) -> NDArray[np.float64]:
-        """Return the share of people with each key and the mean of their values (NaN where nobody has it)."""
-        numerators, denominators = self.truth_parts(values)
-        blank = np.full(len(self.labels), np.nan)
-        return np.asarray(np.divide(numerators, denominators, out=blank, where=denominators > 0))
-
-    def truth_parts(self, values: Sequence[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return numerators and denominators of `truth`: holders over people, and sums of values over holders."""
-        holders, sums = np.zeros(len(self.keys)), np.zeros(len(self.keys))
-        for person in values:
-            for key, value in self.checked(person).items():
-                holders[self._position[key]] += 1.0
-                sums[self._position[key]] += value
-        people = np.full(len(self.keys), float(len(values)))
-        return np.stack([holders, sums], axis=1).reshape(-1), np.stack([people, holders], axis=1).reshape(-1)
-
     @property
-    def simulated_values(self) -> int:
-        """One kind of simulated person per key."""
-        return len(self.keys)
-
-    def simulate(self, picks: NDArray[np.int64], words: NDArray[np.uint64]) -> Sequence[Any]:
-        """Give each person the picked key, and every second one a neighbouring key; values differ in law by key."""
-        # The low bits of a word are free: picking a value looks at its high bits.
-        second = (words & np.uint64(1)).astype(np.bool_) & (self.kept_keys > 1) & (len(self.keys) > 1)
-        first_unit = ((words >> np.uint64(1)) & np.uint64(0xFFFF)).astype(np.float64) / 0x10000
-        second_unit = ((words >> np.uint64(17)) & np.uint64(0xFFF)).astype(np.float64) / 0x1000
-        people: list[dict[str, float]] = []
-        for pick, more, u, v in zip(
-            picks.tolist(), second.tolist(), first_unit.tolist(), second_unit.tolist(), strict=True
-        ):
-            person = {self.keys[pick]: 2.0 * u ** (1 + pick % 3) - 1.0}
-            if more:
-                following = (pick + 1) % len(self.keys)
-                person[self.keys[following]] = 2.0 * v ** (1 + following % 3) - 1.0
-            people.append(person)
-        return people
+    def quantities(self) -> tuple[Quantity, ...]:
+        """Per key the share of people who have it and the mean of their values."""
+        share, mean = "share of the devices that answered that have this key", "mean value of the devices with this key"
+        return tuple(
+            Quantity(label, kind="mean", subject="key", low=-1.0, high=1.0, meaning=mean)
+            if i % 2
+            else Quantity(label, subject="key", meaning=share)
+            for i, label in enumerate(self.labels)
+        )
 
     @property
     def kept_keys(self) -> int:
@@ -160,43 +132,6 @@ class LPP(KeyValue):
         """Exact cost of each prefix of the chain, rounded up."""
         return tuple(channel.epsilon for channel in self.chain.channels)
 
-    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:
-        """Draw the key of each person and round its value to a sign: 3 * key, + 1 for plus, + 2 for minus."""
-        asked = below(len(self.keys), len(values), bits).astype(np.int64)
-        held = np.full(len(values), np.nan)
-        for i, (person, key) in enumerate(zip(values, asked.tolist(), strict=True)):
-            held[i] = self.checked(person).get(self.keys[key], np.nan)
-        return np.asarray(3 * asked + _signs(held, bits), dtype=np.int64)
-
-    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
-        """Draw the chains of all devices from the top; the key is the same on every rung."""
-        symbols = self.chain.draw(inputs % 3, bits)
-        return Drawn(self.symbols(symbols + 3 * (inputs // 3)), np.zeros(len(inputs), dtype=np.uint16))
-
-    def estimate(
-        self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
-    ) -> Estimates:
-        """Estimate share and mean of every key; users on different rungs are combined by `method`."""
-        from estimators.inference.key_value_pooling import pool_key_values  # server side only: scipy
-
-        return pool_key_values(self.labels, self._counts(tally), method=method, population=population, alpha=alpha)
-
-    def estimate_graph(self, tally: Tally, *, alpha: float = 0.05) -> Any:
-        """Estimate the averages of the bipartite graph of people and keys: a GraphEstimate."""
-        from estimators.inference.key_value_pooling import estimate_graph, pooled_key_values  # server side only: scipy
-
-        counts = self._counts(tally)
-        return estimate_graph(counts.fleet, pooled_key_values(counts), alpha)
-
-    def _counts(self, tally: Tally) -> Any:
-        from estimators.inference.key_value_pooling import KeyValueCounts
-
-        cells = tally.counts.sum(axis=1).reshape(self.rungs, len(self.keys), 3)
-        fleet = tally.users.sum(axis=1)
-        return KeyValueCounts.of(
-            self.rung_parameters, cells.sum(axis=2), cells[:, :, _PLUS], cells[:, :, _MINUS], fleet
-        )
-
 
 class PCKVUE(KeyValue):
     """One key of each person, padded and sampled once, in a vector over all keys in which every position may lie."""
@@ -253,10 +188,44 @@ class PCKVUE(KeyValue):
         """Keys that a person may have without biasing the estimates: the padding length."""
         return self.padding
 
+    def valid(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
+        """Refuse spare bits, and positions that claim both signs."""
+        planes = np.unpackbits(np.asarray(answers, dtype=np.uint8), axis=1, bitorder="little")
+        keys = len(self.keys)
+        both = (planes[:, :keys] & planes[:, keys : 2 * keys]).any(axis=1)
+        return np.asarray(~both & super().valid(answers))
+
+    def canonical(self) -> dict[str, Any]:
+        """Return keys, padding and integer thresholds."""
+        return super().canonical() | {"padding": self.padding}
+
+
+class LPPRandomizer(Randomizer[LPP]):
+    """Asks each person about one key, drawn without looking at the table."""
+
+    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:
+        """Draw the key of each person and round its value to a sign: 3 * key, + 1 for plus, + 2 for minus."""
+        lpp = self.specification
+        asked = below(len(lpp.keys), len(values), bits).astype(np.int64)
+        held = np.full(len(values), np.nan)
+        for i, (person, key) in enumerate(zip(values, asked.tolist(), strict=True)):
+            held[i] = lpp.checked(person).get(lpp.keys[key], np.nan)
+        return np.asarray(3 * asked + _signs(held, bits), dtype=np.int64)
+
+    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
+        """Draw the chains of all devices from the top; the key is the same on every rung."""
+        symbols = self.specification.chain.draw(inputs % 3, bits)
+        return Drawn(self.specification.symbols(symbols + 3 * (inputs // 3)), one_group(len(inputs)))
+
+
+class PCKVUERandomizer(Randomizer[PCKVUE]):
+    """Samples one key of each padded table and draws a vector over all keys per rung."""
+
     def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:
         """Sample one key of each padded table and round its value: 0 for padding, else 2 * key + 1 (plus) or 2."""
-        owned = [sorted((self._position[key], value) for key, value in self.checked(p).items()) for p in values]
-        sizes = np.array([max(len(table), self.padding) for table in owned], dtype=np.int64)
+        pckv = self.specification
+        owned = [sorted((pckv.position[key], value) for key, value in pckv.checked(p).items()) for p in values]
+        sizes = np.array([max(len(table), pckv.padding) for table in owned], dtype=np.int64)
         chosen = np.zeros(len(values), dtype=np.int64)
         for size in np.unique(sizes):
             same = np.flatnonzero(sizes == size)
@@ -270,51 +239,27 @@ class PCKVUE(KeyValue):
 
     def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
         """Draw the chains of all devices from the top, every position on its own; plus bits, then minus bits."""
-        keys, width = len(self.keys), self.answer.width
-        answers = np.empty((self.rungs, len(inputs), width), dtype=np.uint8)
+        pckv = self.specification
+        keys, width = len(pckv.keys), pckv.answer.width
+        answers = np.empty((pckv.rungs, len(inputs), width), dtype=np.uint8)
         step = max((1 << 18) // keys, 1)
         for start in range(0, len(inputs), step):
             part = np.asarray(inputs[start : start + step], dtype=np.int64)
             symbols = np.zeros(len(part) * keys, dtype=np.uint8)
             real = np.flatnonzero(part > 0)
             symbols[real * keys + (part[real] - 1) // 2] = (part[real] - 1) % 2 + 1
-            for rung in range(self.rungs - 1, -1, -1):
+            for rung in range(pckv.rungs - 1, -1, -1):
                 symbols = _draw_symbols(self._samplers[rung], symbols, bits)
                 told = symbols.reshape(len(part), keys)
-                planes = np.concatenate([told == _PLUS, told == _MINUS], axis=1)
+                planes = np.concatenate([told == PLUS, told == MINUS], axis=1)
                 answers[rung, start : start + step] = np.packbits(planes, axis=1, bitorder="little")
-        return Drawn(answers, np.zeros(len(inputs), dtype=np.uint16))
+        return Drawn(answers, one_group(len(inputs)))
 
     @cached_property
     def _samplers(self) -> tuple[tuple[CellSampler, ...], ...]:
         """Samplers per symbol: those of the kernels, lowest first, then those of the top channel."""
-        channels = (*self.chain.kernels, self.chain.top)
+        channels = (*self.specification.chain.kernels, self.specification.chain.top)
         return tuple(tuple(CellSampler(channel.row(x)) for x in range(3)) for channel in channels)
-
-    def valid(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
-        """Refuse spare bits, and positions that claim both signs."""
-        planes = np.unpackbits(np.asarray(answers, dtype=np.uint8), axis=1, bitorder="little")
-        keys = len(self.keys)
-        both = (planes[:, :keys] & planes[:, keys : 2 * keys]).any(axis=1)
-        return np.asarray(~both & super().valid(answers))
-
-    def estimate(
-        self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
-    ) -> Estimates:
-        """Estimate share and mean of every key; users on different rungs are combined by `method`."""
-        from estimators.inference.key_value_pooling import KeyValueCounts, pool_key_values  # server side only: scipy
-
-        ones, fleet = tally.counts.sum(axis=1), tally.users.sum(axis=1)
-        keys = len(self.keys)
-        users = np.broadcast_to(fleet[:, None], (self.rungs, keys))
-        counts = KeyValueCounts.of(self.rung_parameters, users, ones[:, :keys], ones[:, keys:], fleet)
-        return pool_key_values(
-            self.labels, counts, scale=float(self.padding), method=method, population=population, alpha=alpha
-        )
-
-    def canonical(self) -> dict[str, Any]:
-        """Return keys, padding and integer thresholds."""
-        return super().canonical() | {"padding": self.padding}
 
 
 def report_loss(channel: Channel) -> float:
@@ -340,7 +285,7 @@ def _position_ratios(channel: Channel) -> tuple[tuple[int, int], tuple[int, int]
 def _draw_symbols(samplers: Sequence[CellSampler], symbols: Bytes, bits: Bits) -> Bytes:
     """Draw the answer to every symbol; nearly all of them are 0, so their sampler draws for everybody first."""
     answers = samplers[0].draw(len(symbols), bits)
-    for symbol in (_PLUS, _MINUS):
+    for symbol in (PLUS, MINUS):
         places = np.flatnonzero(symbols == symbol)
         answers[places] = samplers[symbol].draw(len(places), bits)
     return answers
@@ -358,4 +303,4 @@ def _signs(held: NDArray[np.float64], bits: Bits) -> NDArray[np.int64]:
     """Round values in [-1, 1] to plus (1) or minus (2) without bias; NaN, no such key, is 0."""
     # 53 bits are exact for a float's worth of probability; this draw shapes the answer's spread, not its privacy.
     units = (bits.words(len(held)) >> np.uint64(11)).astype(np.float64) / float(1 << 53)
-    return np.where(np.isnan(held), 0, np.where(units < (1.0 + held) / 2.0, _PLUS, _MINUS)).astype(np.int64)
+    return np.where(np.isnan(held), 0, np.where(units < (1.0 + held) / 2.0, PLUS, MINUS)).astype(np.int64)

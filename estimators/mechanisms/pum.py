@@ -14,20 +14,16 @@ from numpy.typing import NDArray
 
 from estimators.channels.bit_chain import BitChain
 from estimators.channels.chain import Chain
-from estimators.channels.channel import RetentionChannel
-from estimators.estimates import Estimates, Method, Population
 from estimators.exact.randomness import Bits
-from estimators.inference.utility_optimized import personal_matrix
-from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError, index_of
-from estimators.mechanisms.uldp import at_most_one_told, reordered, urap_chain
+from estimators.mechanism import Answer, Drawn, Guarantee, ParameterError, Quantity, Randomizer, Specification, index_of
+from estimators.mechanisms.uldp import at_most_one_told, draw_protected, urap_chain
 from estimators.parameters import at_least, refuse_unknown, some_values
-from estimators.tally import Tally
 
 Floats = NDArray[np.float64]
 Base = Literal["urr", "urap"]
 
 
-class PUM(Mechanism):
+class PUM(Specification):
     """Send a tag in place of a personally sensitive value, through uRR or uRAP; spread the tags afterwards."""
 
     name = "pum"
@@ -71,7 +67,7 @@ class PUM(Mechanism):
             raise ParameterError("sensitive", list(sensitive), "at least one value must not be sensitive for everybody")
         self.symbols_in_order = (*self.sensitive, *self.tags, *self.others)
         self.background = _backgrounds(self.tags, self.others, background or {})
-        self._places = index_of(self.labels, (*self.sensitive, *self.others))
+        self.places = index_of(self.labels, (*self.sensitive, *self.others))
         protected = len(self.sensitive) + len(self.tags)
         self.chain: Chain | BitChain
         if base == "urr":
@@ -105,21 +101,17 @@ class PUM(Mechanism):
         """Exact level of the protected answers of each prefix, rounded up."""
         if isinstance(self.chain, BitChain):
             return tuple(channel.one_hot_epsilon(quiet=(1,)) for channel in self.chain.channels)
-        return tuple(channel.pool_epsilon for channel in self._retention_channels)
+        return tuple(channel.pool_epsilon for channel in self.chain.retention_channels)
 
     @property
-    def _retention_channels(self) -> tuple[RetentionChannel, ...]:
-        return tuple(channel for channel in self.chain.channels if isinstance(channel, RetentionChannel))
+    def quantities(self) -> tuple[Quantity, ...]:
+        """The share of every value, personal or not."""
+        meaning = "share of the devices that answered whose value this is, declared as sensitive or not"
+        return tuple(Quantity(label, meaning=meaning) for label in self.labels)
 
-    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:  # noqa: ARG002  # nothing is drawn here
-        """Return the symbol of each person: the tag of a personally sensitive value, otherwise the value.
-
-        A value is a string, or a table {"value": ..., "personal": {tag: [values]}}; the table stays on the device.
-        """
-        return index_of([self._replaced(value) for value in values], self.symbols_in_order)
-
-    def _replaced(self, value: Any) -> str:
-        told, personal = _parts(value)
+    def replaced(self, value: Any) -> str:
+        """Return the symbol of a person: the tag of a personally sensitive value, otherwise the value."""
+        told, personal = declared_parts(value)
         if told not in self.labels:
             raise ParameterError("value", told, f"must be one of the survey's {len(self.labels)} values")
         if told in self.sensitive:
@@ -130,101 +122,6 @@ class PUM(Mechanism):
             if told in declared:
                 return tag
         return told
-
-    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
-        """Draw the chains of all devices from the top."""
-        groups = np.zeros(len(inputs), dtype=np.uint16)
-        if isinstance(self.chain, BitChain):
-            return Drawn(self.chain.draw_one_hot(inputs, bits), groups)
-        return Drawn(self.symbols(self.chain.draw(inputs, bits)), groups)
-
-    def estimate(
-        self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
-    ) -> Estimates:
-        """Estimate sensitive values, tags and others, then spread the tags; a wrong background stays unseen."""
-        from estimators.inference.pooling_result import finish  # server side only: scipy
-
-        counts, users = tally.counts.sum(axis=1), tally.users.sum(axis=1)
-        found, covariance = self._combined(counts, users, method, population, alpha)
-        spread = personal_matrix(found.value, len(self.sensitive), len(self.tags), self.background)
-        slopes = self._slopes(found.value, spread)
-        variance = np.einsum("ij,jk,ik->i", slopes, covariance, slopes)
-        if population == "fleet":
-            variance = variance + self._chance_of_tags(found.value, spread) / max(found.users, 1)
-        unknown = [tag for tag, row in zip(self.tags, self.background, strict=True) if row is None]
-        notes = (f"no background for {', '.join(unknown)}: spread like the other values",) if unknown else ()
-        return reordered(
-            finish(
-                (*self.sensitive, *self.others),
-                spread @ found.value,
-                np.maximum(variance, 0),
-                None,
-                users=found.users,
-                method=found.method,
-                population=population,
-                alpha=alpha,
-                homogeneity_p=found.homogeneity_p,
-                notes=(*found.notes, *notes),
-            ),
-            self.labels,
-            self._places,
-        )
-
-    def _combined(
-        self, counts: NDArray[np.int64], users: NDArray[np.int64], method: Method, population: Population, alpha: float
-    ) -> tuple[Estimates, Floats]:
-        """Return shares over all symbols, and their covariance."""
-        from estimators.inference.pooling import pool_retention  # server side only: scipy
-        from estimators.inference.pooling_bits import pool_bits
-        from estimators.inference.share_covariance import pooled_covariance
-
-        symbols = self.symbols_in_order
-        if isinstance(self.chain, BitChain):
-            ones = np.array([channel.ones for channel in self.chain.channels])
-            zeros = np.array([channel.zeros for channel in self.chain.channels])
-            found = pool_bits(symbols, ones, zeros, counts, users, method=method, population=population, alpha=alpha)
-            inside = np.clip(found.value, 0, 1)
-            # Bits are noised independently; only drawing people makes shares compete.
-            covariance = -np.outer(inside, inside) / max(found.users, 1) if population == "sampling" else np.zeros(1)
-            covariance = np.broadcast_to(covariance, (len(symbols), len(symbols))).copy()
-            np.fill_diagonal(covariance, found.variance)
-            return found, covariance
-        channels = self._retention_channels
-        found = pool_retention(symbols, channels, counts, users, method=method, population=population, alpha=alpha)
-        return found, pooled_covariance(channels, counts, users, method=found.method, population=population)
-
-    def _slopes(self, combined: Floats, spread: Floats) -> Floats:
-        """Return how each share moves with each symbol's share, also through a background taken from the estimate."""
-        first = len(self.sensitive) + len(self.tags)
-        slopes = spread.copy()
-        mass = np.maximum(combined[first:], 0)
-        total = float(mass.sum())
-        if total <= 0:
-            return slopes
-        shape = (np.eye(len(self.others)) - (mass / total)[:, None]) / total * (mass > 0)
-        for tag, row in enumerate(self.background):
-            if row is None:
-                slopes[len(self.sensitive) :, first:] += combined[len(self.sensitive) + tag] * shape
-        return slopes
-
-    def _chance_of_tags(self, combined: Floats, spread: Floats) -> Floats:
-        """Return, per person, the variance of what stands behind the tags in this fleet around the background.
-
-        A background speaks of people at large. Those of this fleet who used the tag are a draw from it; and where it is
-        taken from the other values, those are a draw as well.
-        """
-        first = len(self.sensitive) + len(self.tags)
-        rest = float(np.maximum(combined[first:], 0).sum())
-        variance = np.zeros(len(spread))
-        unknown = 0.0
-        for tag, row in enumerate(self.background):
-            share = max(float(combined[len(self.sensitive) + tag]), 0.0)
-            column = spread[:, len(self.sensitive) + tag]
-            variance += share * column * (1 - column)
-            if row is None:
-                unknown += share
-                variance += ((unknown**2 - (unknown - share) ** 2) / rest if rest > 0 else 1.0) * column * (1 - column)
-        return variance
 
     def valid(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
         """Tell which answers a correct device could have sent; of the bits of other values at most one is set."""
@@ -246,22 +143,25 @@ class PUM(Mechanism):
             "chain": self.chain.canonical(),
         }
 
-    def truth(self, values: Sequence[Any]) -> Floats:
-        """Return the share of every value among the fleet, personal or not."""
-        indices = index_of([_parts(value)[0] for value in values], self.labels)
-        return np.bincount(indices, minlength=len(self.labels)) / max(len(indices), 1)
 
-    def simulate(self, picks: NDArray[np.int64], words: NDArray[np.uint64]) -> Sequence[Any]:
-        """Return people of whom a quarter have declared their value under a tag, whatever the value."""
-        return [
-            {"value": self.labels[pick], "personal": {self.tags[word // 4 % len(self.tags)]: [self.labels[pick]]}}
-            if word % 4 == 0
-            else self.labels[pick]
-            for pick, word in zip(picks.tolist(), words.tolist(), strict=True)
-        ]
+class PUMRandomizer(Randomizer[PUM]):
+    """Replaces personally sensitive values by their tag, then draws as uRR or uRAP do."""
+
+    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:  # noqa: ARG002  # nothing is drawn here
+        """Return the symbol of each person: the tag of a personally sensitive value, otherwise the value.
+
+        A value is a string, or a table {"value": ..., "personal": {tag: [values]}}; the table stays on the device.
+        """
+        mechanism = self.specification
+        return index_of([mechanism.replaced(value) for value in values], mechanism.symbols_in_order)
+
+    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
+        """Draw the chains of all devices from the top."""
+        return draw_protected(self.specification, self.specification.chain, inputs, bits)
 
 
-def _parts(value: Any) -> tuple[str, Mapping[str, Sequence[str]]]:
+def declared_parts(value: Any) -> tuple[str, Mapping[str, Sequence[str]]]:
+    """Return the value of a person and what they declared as sensitive, by tag."""
     if isinstance(value, str):
         return value, {}
     if isinstance(value, Mapping) and isinstance(value.get("value"), str):

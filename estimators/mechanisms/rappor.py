@@ -11,17 +11,15 @@ from numpy.typing import NDArray
 
 from estimators.channels.bit_chain import BitChain, Odds, binary_odds
 from estimators.channels.bits import BitChannel
-from estimators.channels.bloom import MAX_HASHES, design_matrix, fill_chance, packed_filter
-from estimators.estimates import Estimates, Method, Population
+from estimators.channels.bloom import MAX_HASHES, packed_filter
 from estimators.exact.randomness import Bits, below
-from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError
+from estimators.mechanism import Answer, Drawn, Guarantee, ParameterError, Quantity, Randomizer, Specification
 from estimators.parameters import at_least, refuse_unknown, whole_number
-from estimators.tally import Tally
 
 _COHORT_BYTES = 2
 
 
-class RAPPOR(Mechanism):
+class RAPPOR(Specification):
     """Hash a string to a few bits of a filter, flip every bit with chance 1 / (e^(eps / 2h) + 1), relax bit by bit.
 
     A device draws its cohort anew for every window: a lasting one would be a small identifier.
@@ -95,44 +93,11 @@ class RAPPOR(Mechanism):
         """Exact cost of each prefix of the chain for a whole string, rounded up."""
         return tuple(self._cost(channel) for channel in self.chain.channels)
 
-    @cached_property
-    def _design(self) -> NDArray[np.float64]:
-        return design_matrix(self.labels, self.groups, bits=self.bits, hashes=self.hashes)
-
-    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:
-        """Draw a cohort and return it (two bytes, little-endian) with the packed filter; any string will do."""
-        cohorts = below(self.groups, len(values), bits).astype("<u2")
-        inputs = np.empty((len(values), _COHORT_BYTES + self.answer.width), dtype=np.uint8)
-        inputs[:, :_COHORT_BYTES] = cohorts.view(np.uint8).reshape(-1, _COHORT_BYTES)
-        for row, value, cohort in zip(inputs, values, cohorts.tolist(), strict=True):
-            if not isinstance(value, str) or not value:
-                raise ParameterError("value", value, "must be a string that is not empty")
-            row[_COHORT_BYTES:] = np.frombuffer(packed_filter(value, cohort, self.bits, self.hashes), dtype=np.uint8)
-        return inputs
-
-    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
-        """Draw the chains of all devices from the top."""
-        cohorts = np.ascontiguousarray(inputs[:, :_COHORT_BYTES]).view("<u2").reshape(-1).astype(np.uint16)
-        return Drawn(self.chain.draw(np.ascontiguousarray(inputs[:, _COHORT_BYTES:]), bits), cohorts)
-
-    def estimate(
-        self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
-    ) -> Estimates:
-        """Estimate the share of every known string by regression; `mle` is the non-negative one."""
-        from estimators.inference.bloom_decoding import BloomData, decode  # server side only: scipy
-
-        channels = self.chain.channels
-        truth, lie = (np.array([getattr(channel, side)[0] for channel in channels]) for side in ("ones", "zeros"))
-        return decode(
-            self.labels,
-            self._design,
-            BloomData(tally.counts, tally.users, truth, lie),
-            fill=fill_chance(self.bits, self.hashes),
-            open_list=self.open_list,
-            method=method,
-            population=population,
-            alpha=alpha,
-        )
+    @property
+    def quantities(self) -> tuple[Quantity, ...]:
+        """The share of every known string."""
+        meaning = "share of the devices that answered whose string this is"
+        return tuple(Quantity(label, subject="string", meaning=meaning) for label in self.labels)
 
     def canonical(self) -> dict[str, Any]:
         """Return strings, filter and integer thresholds."""
@@ -146,8 +111,24 @@ class RAPPOR(Mechanism):
             "chain": self.chain.canonical(),
         }
 
-    def truth(self, values: Sequence[Any]) -> NDArray[np.float64]:
-        """Return the share of every known string among the fleet."""
-        position = {label: i for i, label in enumerate(self.labels)}
-        known = [position[value] for value in values if value in position]
-        return np.bincount(np.array(known, dtype=np.int64), minlength=len(self.labels)) / max(len(values), 1)
+
+class RAPPORRandomizer(Randomizer[RAPPOR]):
+    """Draws a cohort, hashes the string to a filter, and draws one noisy filter per rung."""
+
+    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:
+        """Draw a cohort and return it (two bytes, little-endian) with the packed filter; any string will do."""
+        rappor = self.specification
+        cohorts = below(rappor.groups, len(values), bits).astype("<u2")
+        inputs = np.empty((len(values), _COHORT_BYTES + rappor.answer.width), dtype=np.uint8)
+        inputs[:, :_COHORT_BYTES] = cohorts.view(np.uint8).reshape(-1, _COHORT_BYTES)
+        for row, value, cohort in zip(inputs, values, cohorts.tolist(), strict=True):
+            if not isinstance(value, str) or not value:
+                raise ParameterError("value", value, "must be a string that is not empty")
+            filled = packed_filter(value, cohort, rappor.bits, rappor.hashes)
+            row[_COHORT_BYTES:] = np.frombuffer(filled, dtype=np.uint8)
+        return inputs
+
+    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
+        """Draw the chains of all devices from the top."""
+        cohorts = np.ascontiguousarray(inputs[:, :_COHORT_BYTES]).view("<u2").reshape(-1).astype(np.uint16)
+        return Drawn(self.specification.chain.draw(np.ascontiguousarray(inputs[:, _COHORT_BYTES:]), bits), cohorts)

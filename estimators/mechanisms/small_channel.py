@@ -1,85 +1,30 @@
-"""What mechanisms with a few values and a dense channel per rung share: checks, draws, estimates."""
+"""What mechanisms with a few values and a dense channel per rung share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from estimators.channels.chain import Chain, check_ladder
-from estimators.channels.channel import MAX_EPSILON
-from estimators.estimates import Estimates, Method, Population
-from estimators.exact.randomness import Bits
+from estimators.channels.chain import check_ladder
+from estimators.channels.channel import MAX_EPSILON, one_against_rest
 from estimators.exact.rounding import exp_decimal
-from estimators.mechanism import Answer, Drawn, Mechanism, ParameterError, index_of
+from estimators.mechanism import ParameterError, Quantity
+from estimators.mechanisms.symbols import SymbolSpecification
 from estimators.parameters import real_number
-from estimators.tally import Tally
-
-if TYPE_CHECKING:
-    from estimators.intervals.always_valid import YesNo
 
 Exact = tuple[tuple[Fraction, ...], ...]
 
 
-class SmallChannel(Mechanism):
-    """One symbol out of a few, one exact channel per rung, all values estimated together."""
-
-    chain: Chain
-
-    def __init__(self, labels: Sequence[str], ladder: Sequence[float], chain: Chain) -> None:
-        self.labels = tuple(labels)
-        self.ladder = tuple(float(level) for level in ladder)
-        self.chain = chain
-        self.answer = Answer("index", chain.top.outputs)
+class SmallChannel(SymbolSpecification):
+    """One symbol out of a few, a dense channel per rung, all values estimated together."""
 
     @property
-    def epsilons(self) -> tuple[float, ...]:
-        """Exact cost of each prefix of the chain, rounded up."""
-        return tuple(channel.epsilon for channel in self.chain.channels)
-
-    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:  # noqa: ARG002  # nothing is drawn here
-        """Return the index of each value."""
-        return index_of(values, self.labels)
-
-    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
-        """Draw the chains of all devices from the top."""
-        answers = self.chain.draw(inputs, bits, dtype=self.symbol_dtype)
-        return Drawn(answers, np.zeros(len(inputs), dtype=np.uint16))
-
-    def estimate(
-        self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
-    ) -> Estimates:
-        """Estimate the share of every value; users on different rungs are combined by `method`."""
-        from estimators.inference.pooling import pool_dense  # server side only: scipy
-
-        return pool_dense(
-            self.labels,
-            self.chain.channels,
-            tally.counts.sum(axis=1),
-            tally.users.sum(axis=1),
-            method=method,
-            population=population,
-            alpha=alpha,
-        )
-
-    def yes_no(self, tally: Tally) -> YesNo | None:
-        """See every value as a bit, if a value's answer is equally likely under all other values."""
-        from estimators.intervals.always_valid import YesNo  # server side only: scipy
-
-        return YesNo.dense(self.chain.channels, tally.counts.sum(axis=1), tally.users.sum(axis=1))
-
-    def canonical(self) -> dict[str, Any]:
-        """Return values and integer thresholds."""
-        return {"mechanism": self.name, "values": list(self.labels), "chain": self.chain.canonical()}
-
-    def truth(self, values: Sequence[Any]) -> NDArray[np.float64]:
-        """Return the share of every value among the fleet."""
-        indices = index_of(values, self.labels)
-        return np.bincount(indices, minlength=len(self.labels)) / max(len(indices), 1)
+    def quantities(self) -> tuple[Quantity, ...]:
+        """The share of every value; always-valid bounds where each answer sets one value against all others."""
+        watched = one_against_rest(self.chain.channels) is not None
+        return tuple(Quantity(label, always_valid=watched) for label in self.labels)
 
 
 def check_levels(ladder: Sequence[float]) -> tuple[float, ...]:

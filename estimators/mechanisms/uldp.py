@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,21 +12,25 @@ from numpy.typing import NDArray
 from estimators.channels.bit_chain import BitChain, Odds
 from estimators.channels.bits import BitChannel, pack
 from estimators.channels.chain import Chain
-from estimators.channels.channel import RetentionChannel
-from estimators.estimates import Estimates, Method, Population
 from estimators.exact.randomness import Bits
 from estimators.exact.rounding import exp_decimal
-from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, ParameterError, index_of
+from estimators.mechanism import (
+    Answer,
+    Drawn,
+    Guarantee,
+    ParameterError,
+    Quantity,
+    Randomizer,
+    Specification,
+    index_of,
+    one_group,
+)
 from estimators.parameters import at_least, real_number, refuse_unknown, some_values
-from estimators.tally import Tally
-
-if TYPE_CHECKING:
-    from estimators.intervals.always_valid import YesNo
 
 _SENSITIVE = "the values that must be hidden; all others may be told as they are"
 
 
-class UtilityOptimized(Mechanism):
+class UtilityOptimized(Specification):
     """Values of which some are sensitive. Answers are in the order sensitive first; labels keep the survey's order."""
 
     guarantee = Guarantee(
@@ -39,14 +41,15 @@ class UtilityOptimized(Mechanism):
     )
     ladders = "Any increasing ladder, with the same sensitive values on every rung."
     parameters = {"sensitive": _SENSITIVE}  # noqa: RUF012  # a ClassVar of the base class
+    chain: Chain | BitChain
 
     def __init__(self, labels: Sequence[str], sensitive: Sequence[str], ladder: Sequence[float]) -> None:
         self.labels = tuple(labels)
         self.sensitive = tuple(label for label in labels if label in set(sensitive))
         self.ladder = tuple(float(level) for level in ladder)
         others = tuple(label for label in labels if label not in set(sensitive))
-        self._ordered = (*self.sensitive, *others)
-        self._places = index_of(self.labels, self._ordered)
+        self.ordered = (*self.sensitive, *others)
+        self.places = index_of(self.labels, self.ordered)
 
     @classmethod
     def build(cls, values: Sequence[str], ladder: Sequence[float], parameters: Mapping[str, Any]) -> Self:
@@ -55,25 +58,19 @@ class UtilityOptimized(Mechanism):
         labels = at_least(values, 1, cls.name)
         return cls(labels, some_values(parameters, "sensitive", labels), ladder)
 
-    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:  # noqa: ARG002  # nothing is drawn here
-        """Return the index of each value, sensitive values first."""
-        return index_of(values, self._ordered)
+    @property
+    def quantities(self) -> tuple[Quantity, ...]:
+        """The share of every value, sensitive or not."""
+        return tuple(Quantity(label, always_valid=True) for label in self.labels)
 
-    def estimate(
-        self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
-    ) -> Estimates:
-        """Estimate the share of every value; users on different rungs are combined by `method`."""
-        found = self._pool(tally, method, population, alpha)
-        return reordered(found, self.labels, self._places)
-
-    @abstractmethod
-    def _pool(self, tally: Tally, method: Method, population: Population, alpha: float) -> Estimates:
-        """Estimate in the order of the answers."""
-
-    def truth(self, values: Sequence[Any]) -> NDArray[np.float64]:
-        """Return the share of every value among the fleet."""
-        indices = index_of(values, self.labels)
-        return np.bincount(indices, minlength=len(self.labels)) / max(len(indices), 1)
+    def canonical(self) -> dict[str, Any]:
+        """Return values, the sensitive ones among them, and integer thresholds."""
+        return {
+            "mechanism": self.name,
+            "values": list(self.labels),
+            "sensitive": list(self.sensitive),
+            "chain": self.chain.canonical(),
+        }
 
 
 class URR(UtilityOptimized):
@@ -92,46 +89,17 @@ class URR(UtilityOptimized):
     def __init__(self, labels: Sequence[str], sensitive: Sequence[str], ladder: Sequence[float]) -> None:
         super().__init__(labels, sensitive, ladder)
         self.answer = Answer("index", len(self.labels))
-        self.chain = Chain.retention(self.ladder, len(self.labels), pool=len(self.sensitive))
-
-    @property
-    def channels(self) -> tuple[RetentionChannel, ...]:
-        """The exact channel of every rung."""
-        return tuple(channel for channel in self.chain.channels if isinstance(channel, RetentionChannel))
+        self.chain: Chain = Chain.retention(self.ladder, len(self.labels), pool=len(self.sensitive))
 
     @property
     def epsilons(self) -> tuple[float, ...]:
         """Exact level of the protected answers of each prefix, rounded up."""
-        return tuple(channel.pool_epsilon for channel in self.channels)
+        return tuple(channel.pool_epsilon for channel in self.chain.retention_channels)
 
-    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
-        """Draw the chains of all devices from the top."""
-        answers = self.symbols(self.chain.draw(inputs, bits))
-        return Drawn(answers, np.zeros(len(inputs), dtype=np.uint16))
-
-    def yes_no(self, tally: Tally) -> YesNo:
-        """See every value as the bit 'the answer is this value'."""
-        from estimators.intervals.always_valid import YesNo  # server side only: scipy
-
-        found = YesNo.retention(self.channels, tally.counts.sum(axis=1), tally.users.sum(axis=1))
-        return found.values_at(self._places)
-
-    def _pool(self, tally: Tally, method: Method, population: Population, alpha: float) -> Estimates:
-        from estimators.inference.pooling import pool_retention  # server side only: scipy
-
-        counts, users = tally.counts.sum(axis=1), tally.users.sum(axis=1)
-        return pool_retention(
-            self._ordered, self.channels, counts, users, method=method, population=population, alpha=alpha
-        )
-
-    def canonical(self) -> dict[str, Any]:
-        """Return values, the sensitive ones among them, and integer thresholds."""
-        return {
-            "mechanism": self.name,
-            "values": list(self.labels),
-            "sensitive": list(self.sensitive),
-            "chain": self.chain.canonical(),
-        }
+    @property
+    def truth_probabilities(self) -> tuple[float | None, ...]:
+        """Per rung the probability that a sensitive value is the answer of the person who has it."""
+        return tuple(channel.truth for channel in self.chain.retention_channels)
 
 
 class Mangat(URR):
@@ -180,7 +148,9 @@ class URAP(UtilityOptimized):
             raise ParameterError("theta", theta, "must lie between 0 and 1")
         self.theta = theta
         self.answer = Answer("bits", len(self.labels))
-        self.chain = urap_chain(self.ladder, len(self.sensitive), len(self.labels) - len(self.sensitive), theta)
+        self.chain: BitChain = urap_chain(
+            self.ladder, len(self.sensitive), len(self.labels) - len(self.sensitive), theta
+        )
 
     @classmethod
     def build(cls, values: Sequence[str], ladder: Sequence[float], parameters: Mapping[str, Any]) -> Self:
@@ -195,38 +165,28 @@ class URAP(UtilityOptimized):
         """Exact level of the protected answers of each prefix, rounded up."""
         return tuple(channel.one_hot_epsilon(quiet=(1,)) for channel in self.chain.channels)
 
-    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
-        """Draw the chains of all devices from the top."""
-        return Drawn(self.chain.draw_one_hot(inputs, bits), np.zeros(len(inputs), dtype=np.uint16))
-
-    def yes_no(self, tally: Tally) -> YesNo:
-        """Return the bits themselves."""
-        from estimators.intervals.always_valid import YesNo  # server side only: scipy
-
-        truth, lie = ([getattr(channel, name) for channel in self.chain.channels] for name in ("ones", "zeros"))
-        return YesNo.of(truth, lie, tally.counts.sum(axis=1), tally.users.sum(axis=1)).values_at(self._places)
-
-    def _pool(self, tally: Tally, method: Method, population: Population, alpha: float) -> Estimates:
-        from estimators.inference.pooling_bits import pool_bits  # server side only: scipy
-
-        channels = self.chain.channels
-        ones = np.array([channel.ones for channel in channels])
-        zeros = np.array([channel.zeros for channel in channels])
-        counts, users = tally.counts.sum(axis=1), tally.users.sum(axis=1)
-        return pool_bits(self._ordered, ones, zeros, counts, users, method=method, population=population, alpha=alpha)
-
     def valid(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
         """Tell which vectors a correct device could have sent: at most one bit of a value that is not sensitive."""
         return super().valid(answers) & at_most_one_told(answers, len(self.sensitive), len(self.labels))
 
-    def canonical(self) -> dict[str, Any]:
-        """Return values, the sensitive ones among them, and integer thresholds."""
-        return {
-            "mechanism": self.name,
-            "values": list(self.labels),
-            "sensitive": list(self.sensitive),
-            "chain": self.chain.canonical(),
-        }
+
+class UtilityOptimizedRandomizer(Randomizer[UtilityOptimized]):
+    """Draws a symbol (uRR, Mangat) or a bit vector (uRAP) per rung for the index of the value, sensitive first."""
+
+    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:  # noqa: ARG002  # nothing is drawn here
+        """Return the index of each value, sensitive values first."""
+        return index_of(values, self.specification.ordered)
+
+    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
+        """Draw the chains of all devices from the top."""
+        return draw_protected(self.specification, self.specification.chain, inputs, bits)
+
+
+def draw_protected(mechanism: Specification, chain: Chain | BitChain, inputs: NDArray[Any], bits: Bits) -> Drawn:
+    """Draw chains of symbols or of one-hot bit vectors."""
+    if isinstance(chain, BitChain):
+        return Drawn(chain.draw_one_hot(inputs, bits), one_group(len(inputs)))
+    return Drawn(mechanism.symbols(chain.draw(inputs, bits)), one_group(len(inputs)))
 
 
 def urap_chain(ladder: Sequence[float], sensitive: int, others: int, theta: float | None = None) -> BitChain:
@@ -247,20 +207,6 @@ def at_most_one_told(answers: NDArray[Any], sensitive: int, size: int) -> NDArra
     mask = np.zeros((1, size), dtype=np.bool_)
     mask[0, sensitive:] = True
     return np.asarray(np.bitwise_count(answers & pack(mask)).sum(axis=1, dtype=np.int64) <= 1)
-
-
-def reordered(found: Estimates, labels: Sequence[str], places: NDArray[np.int64]) -> Estimates:
-    """Return the estimates under `labels`; places[i] is where labels[i] stands in `found`."""
-    return replace(
-        found,
-        labels=tuple(labels),
-        value=found.value[places],
-        variance=found.variance[places],
-        lower=found.lower[places],
-        upper=found.upper[places],
-        simultaneous_lower=None if found.simultaneous_lower is None else found.simultaneous_lower[places],
-        simultaneous_upper=None if found.simultaneous_upper is None else found.simultaneous_upper[places],
-    )
 
 
 def _protected_epsilon(channel: BitChannel) -> float:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
-import numpy as np
 from numpy.typing import NDArray
 
 from estimators.channels.bit_chain import BitChain
-from estimators.estimates import Estimates, Method, Population
 from estimators.exact.randomness import Bits
-from estimators.mechanism import Answer, Drawn, Guarantee, Mechanism, index_of
+from estimators.mechanism import Answer, Drawn, Guarantee, Quantity, Randomizer, Specification, index_of, one_group
 from estimators.parameters import at_least, refuse_unknown
-from estimators.tally import Tally
-
-if TYPE_CHECKING:
-    from estimators.intervals.always_valid import YesNo
 
 
-class Unary(Mechanism):
+class Unary(Specification):
     """A one-hot vector, every bit through its own channel. Better than one symbol when there are many values."""
 
     guarantee = Guarantee(
@@ -48,47 +42,26 @@ class Unary(Mechanism):
         """Exact cost of each prefix of the chain between any two values, rounded up."""
         return tuple(channel.one_hot_epsilon() for channel in self.chain.channels)
 
-    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:  # noqa: ARG002  # nothing is drawn here
-        """Return the index of each value."""
-        return index_of(values, self.labels)
-
-    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
-        """Draw the chains of all devices from the top."""
-        return Drawn(self.chain.draw_one_hot(inputs, bits), np.zeros(len(inputs), dtype=np.uint16))
-
-    def estimate(
-        self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
-    ) -> Estimates:
-        """Estimate the share of every value, each bit on its own; the estimates need not sum to one."""
-        from estimators.inference.pooling_bits import pool_bits  # server side only: scipy
-
-        channels = self.chain.channels
-        return pool_bits(
-            self.labels,
-            np.array([channel.ones for channel in channels]),
-            np.array([channel.zeros for channel in channels]),
-            tally.counts.sum(axis=1),
-            tally.users.sum(axis=1),
-            method=method,
-            population=population,
-            alpha=alpha,
-        )
-
-    def yes_no(self, tally: Tally) -> YesNo:
-        """Return the bits themselves."""
-        from estimators.intervals.always_valid import YesNo  # server side only: scipy
-
-        truth, lie = ([getattr(channel, name) for channel in self.chain.channels] for name in ("ones", "zeros"))
-        return YesNo.of(truth, lie, tally.counts.sum(axis=1), tally.users.sum(axis=1))
+    @property
+    def quantities(self) -> tuple[Quantity, ...]:
+        """The share of every value, each bit on its own."""
+        return tuple(Quantity(label, always_valid=True) for label in self.labels)
 
     def canonical(self) -> dict[str, Any]:
         """Return values and integer thresholds."""
         return {"mechanism": self.name, "values": list(self.labels), "chain": self.chain.canonical()}
 
-    def truth(self, values: Sequence[Any]) -> NDArray[np.float64]:
-        """Return the share of every value among the fleet."""
-        indices = index_of(values, self.labels)
-        return np.bincount(indices, minlength=len(self.labels)) / max(len(indices), 1)
+
+class UnaryRandomizer(Randomizer[Unary]):
+    """Draws one bit vector per rung for the index of the value."""
+
+    def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:  # noqa: ARG002  # nothing is drawn here
+        """Return the index of each value."""
+        return index_of(values, self.specification.labels)
+
+    def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
+        """Draw the chains of all devices from the top."""
+        return Drawn(self.specification.chain.draw_one_hot(inputs, bits), one_group(len(inputs)))
 
 
 class SUE(Unary):

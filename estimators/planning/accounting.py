@@ -2,7 +2,7 @@
 
 A chain costs the level of its highest released answer: lower ones are noisier copies of it. Everything that is drawn
 anew (another window, another value, another survey) adds up. Mechanisms know the price of one chain for the whole
-record (`Mechanism.epsilons`); this module adds chains together and holds the rules that are common to several.
+record (`Specification.epsilons`); this module adds chains together and holds the rules that are common to several.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linprog
 
 from estimators.channels.chain import LadderError, check_ladder
 from estimators.planning.kernels import Degradation
@@ -24,8 +25,6 @@ _TOLERANCE = 1e-8
 
 def find_kernel(lower: ArrayLike, upper: ArrayLike) -> Degradation | None:
     """Return a kernel K with upper @ K = lower, or None if `lower` is not a degradation of `upper`."""
-    from scipy.optimize import linprog
-
     low, high = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
     if low.shape[0] != high.shape[0]:
         raise ValueError(f"both channels need the same values; got {low.shape[0]} and {high.shape[0]} rows")
@@ -50,8 +49,6 @@ def find_joint(lower: ArrayLike, upper: ArrayLike, epsilon: float) -> Floats | N
 
     Where the upper channel is not extremal such a law can exist although no kernel does.
     """
-    from scipy.optimize import linprog
-
     low, high = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
     values, (coarse, sharp) = low.shape[0], (low.shape[1], high.shape[1])
     cells = coarse * sharp

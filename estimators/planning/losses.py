@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import minimize_scalar
+from scipy.stats import binom
 
 from estimators.inference.utility_optimized import urap_probabilities, urr_probabilities
 
@@ -33,8 +35,6 @@ class L1Loss:
 
 def mean_deviation(trials: int, probability: ArrayLike) -> Floats:
     """Return E|X - E X| of a binomial X, by De Moivre: 2 v (1 - m) Pr(X = v) with v = floor(n m) + 1."""
-    from scipy.stats import binom
-
     m = np.asarray(probability, dtype=np.float64)
     v = np.floor(trials * m) + 1
     return np.asarray(2 * v * (1 - m) * binom.pmf(v, trials, m))
@@ -161,8 +161,6 @@ def l2_urap_worst(size: int, sensitive: int, epsilon: float, users: int) -> floa
 
 def best_theta(shares: ArrayLike, sensitive: int, epsilon: float, users: int) -> float:
     """Return the theta that minimises the l1 loss of uRAP for expected shares; the default is up to 30 % worse."""
-    from scipy.optimize import minimize_scalar
-
     p = _shares(shares)
 
     def loss(theta: float) -> float:

@@ -24,16 +24,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.channels.bits import count_ones
 from estimators.estimates import Method
-from estimators.exact.randomness import SeededBits
-from estimators.mechanism import Drawn, Mechanism
-from estimators.tally import Tally, count_symbols
+from estimators.estimation.registry import estimator_of
+from estimators.mechanism import Specification
+from estimators.simulation.tallies import trial_tally
+from estimators.tally import Tally
 
 Floats = NDArray[np.float64]
 
-TRIAL_DEVICES: Final = 20_000
-"""Honest devices behind the numbers. For sums of scores any number gives the same."""
 MOST_ANSWERS: Final = 512
 """Answers (or bits) that are tried. Of larger alphabets the first and the last are: within them values are alike."""
 _MOST_GROUPS: Final = 4
@@ -70,22 +68,22 @@ class Influence:
 
 
 def influence(
-    mechanism: Mechanism, rung: int, *, liars_rung: int | None = None, method: Method = "pooled"
+    mechanism: Specification, rung: int, *, liars_rung: int | None = None, method: Method = "pooled"
 ) -> Influence:
     """Return the scores of the loudest answers when all honest devices are on one rung. Deterministic.
 
     A single liar is on `liars_rung`, by default on the same. For pooled estimates of other rungs the scores hold for
     the first liars; more of them count for less each.
     """
-    honest = honest_tally(mechanism, rung)
+    honest = trial_tally(mechanism, rung)
     lies = [
         _moved(lie, rung, rung if liars_rung is None else liars_rung) for lie in _lies(mechanism, rung, honest, method)
     ]
     devices = honest.total_users
 
     def score(lie: Tally) -> Floats:
-        before = mechanism.estimate(honest, method=method).value
-        after = mechanism.estimate(honest + lie, method=method).value
+        before = estimator_of(mechanism).estimate(honest, method=method).value
+        after = estimator_of(mechanism).estimate(honest + lie, method=method).value
         return np.asarray((devices + 1) * after - devices * before)
 
     scores = np.array([score(lie) for lie in lies])
@@ -95,28 +93,7 @@ def influence(
     return Influence(mechanism.labels, np.where(known, highest, np.nan), np.where(known, lowest, np.nan))
 
 
-def honest_tally(mechanism: Mechanism, rung: int, devices: int = TRIAL_DEVICES) -> Tally:
-    """Return the tally of devices whose values have even shares, all on one rung."""
-    picks = np.arange(devices, dtype=np.int64) % mechanism.simulated_values
-    values = mechanism.simulate(picks, SeededBits(0, "poisoning", "values").words(devices))
-    inputs = mechanism.encode(values, SeededBits(0, "poisoning", "encode"))
-    drawn = mechanism.draw(np.repeat(inputs, mechanism.copies, axis=0), SeededBits(0, "poisoning", "draw"))
-    return _tally(mechanism, drawn, rung)
-
-
-def _tally(mechanism: Mechanism, drawn: Drawn, rung: int) -> Tally:
-    tally = Tally.empty(mechanism.rungs, mechanism.groups, mechanism.answer.cells)
-    tally.users[rung] = np.bincount(drawn.groups, minlength=mechanism.groups)
-    for group in range(mechanism.groups):
-        answers = drawn.answers[rung][drawn.groups == group]
-        if mechanism.answer.kind == "bits":
-            tally.counts[rung, group] = count_ones(answers, mechanism.answer.size)
-        else:
-            tally.counts[rung, group] = count_symbols(answers, mechanism.answer.size)
-    return tally
-
-
-def _lies(mechanism: Mechanism, rung: int, honest: Tally, method: Method) -> Iterator[Tally]:
+def _lies(mechanism: Specification, rung: int, honest: Tally, method: Method) -> Iterator[Tally]:
     """Return the tallies of single devices that answer so as to move some label as far as possible."""
     for group in range(min(mechanism.groups, _MOST_GROUPS)):
         if mechanism.answer.kind == "index":
@@ -133,7 +110,7 @@ def _some(size: int) -> list[int]:
     return list(range(size)) if size <= MOST_ANSWERS else [*range(half), *range(size - half, size)]
 
 
-def _one(mechanism: Mechanism, rung: int, group: int, cells: list[int]) -> Tally:
+def _one(mechanism: Specification, rung: int, group: int, cells: list[int]) -> Tally:
     tally = Tally.empty(mechanism.rungs, mechanism.groups, mechanism.answer.cells)
     tally.users[rung, group] = 1
     tally.counts[rung, group, cells] = 1
@@ -148,15 +125,15 @@ def _moved(lie: Tally, rung: int, to: int) -> Tally:
 
 
 def _loud_vectors(
-    mechanism: Mechanism, rung: int, group: int, honest: Tally, method: Method
+    mechanism: Specification, rung: int, group: int, honest: Tally, method: Method
 ) -> Iterator[NDArray[np.bool_]]:
     """Return bit vectors that set just the bits which raise a label, or just those which lower it."""
     size = mechanism.answer.size
-    before = mechanism.estimate(honest, method=method).value
+    before = estimator_of(mechanism).estimate(honest, method=method).value
     slopes = np.zeros((len(before), size))
     for bit in _some(size):
         honest.counts[rung, group, bit] += 1
-        slopes[:, bit] = mechanism.estimate(honest, method=method).value - before
+        slopes[:, bit] = estimator_of(mechanism).estimate(honest, method=method).value - before
         honest.counts[rung, group, bit] -= 1
     # A bit that does not matter moves an estimate by rounding only.
     slopes = np.nan_to_num(slopes)
@@ -170,7 +147,7 @@ def _loud_vectors(
                     yield vector
 
 
-def _valid(mechanism: Mechanism, ones: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
+def _valid(mechanism: Specification, ones: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
     """Return a vector if a correct device could send it; else its two nearest forms as planes of keys and values."""
     half = len(ones) // 2
     keys, values = ones[:half], ones[half:]

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from estimators.channels.moments import binary_variance, lie_probability, retention, truth_probability
+from estimators.channels.moments import (
+    binary_variance,
+    lie_probability,
+    most_values,
+    retention,
+    truth_probability,
+)
 from estimators.estimates import Population
 from estimators.inference.pooling import stratified_covariance
 from estimators.inference.utility_optimized import urap_probabilities
@@ -83,7 +89,7 @@ def best_for_categories(epsilon: float, values: int) -> str:
     >>> best_for_categories(1.0, 10), best_for_categories(1.0, 11)
     ('grr', 'oue')
     """
-    return "oue" if values > 3.0 * math.exp(epsilon) + 2.0 else "grr"
+    return "oue" if values > most_values(epsilon) else "grr"
 
 
 def deviation(chances: Chances, share: float, users: float, *, population: Population = "fleet") -> float:

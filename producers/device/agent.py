@@ -28,6 +28,7 @@ import msgspec
 import numpy as np
 
 from estimators.exact.randomness import SecureBits, below
+from estimators.mechanisms.registry import randomizer_of
 from producers.clock import Clock, system_clock
 from producers.device.budget import UNBOUNDED, BudgetError, Odometer, as_epsilon, cost_units
 from producers.device.ledger import Ledger, StoredChain
@@ -215,8 +216,9 @@ class Device:
 
     def _draw(self, survey: Survey, window_ms: int, value: Any, plain: Any, now_ms: int) -> StoredChain:
         mechanism = survey.mechanism
-        inputs = mechanism.encode([value], self._bits)
-        drawn = mechanism.draw(np.repeat(inputs, mechanism.copies, axis=0), self._bits)
+        randomizer = randomizer_of(mechanism)
+        inputs = randomizer.encode([value], self._bits)
+        drawn = randomizer.draw(np.repeat(inputs, mechanism.copies, axis=0), self._bits)
         answers = b"".join(answer_bytes(rung, mechanism.answer.width).tobytes() for rung in drawn.answers)
         jitters = below(survey.jitter_ms + 1, mechanism.rungs * mechanism.copies, self._bits)
         jitters_ms = jitters.astype(np.int64).reshape(mechanism.rungs, mechanism.copies)

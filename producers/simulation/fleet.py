@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.exact.randomness import SeededBits
+from estimators.mechanisms.registry import randomizer_of
+from estimators.simulation.simulator import simulator_of
 from producers.simulation.scenarios import Scenario, pick
 from producers.survey.survey import Survey
 from producers.wire.layout import TOKEN_BYTES
@@ -88,9 +90,10 @@ class BlockWindow:
         words = SeededBits(plan.seed, *labels, "tokens").words(2 * size * self.copies)
         tokens = words.view(np.uint8).reshape(size * self.copies, TOKEN_BYTES)
         self.tokens = np.ascontiguousarray(tokens[np.repeat(present, self.copies) * self.copies + self._copy_numbers()])
-        inputs = survey.mechanism.encode(self.values, SeededBits(plan.seed, *labels, "encode"))
+        randomizer = randomizer_of(survey.mechanism)
+        inputs = randomizer.encode(self.values, SeededBits(plan.seed, *labels, "encode"))
         repeated = np.repeat(inputs, self.copies, axis=0)
-        drawn = survey.mechanism.draw(repeated, SeededBits(plan.seed, *labels, "chain"))
+        drawn = randomizer.draw(repeated, SeededBits(plan.seed, *labels, "chain"))
         self.answers, self.groups = drawn.answers, drawn.groups
         self.acked = np.full(self.rows, -1, dtype=np.int8)
         self._schedule(present, phases, SeededBits(plan.seed, *labels, "network"))
@@ -114,7 +117,7 @@ class BlockWindow:
         else:
             first_number = plan.window_number(plan.first_window_ms)
             chosen = pick(plan.scenario.shares(plan.base_shares, number, first_number, phases), words)
-        return plan.survey.mechanism.simulate(chosen, words)
+        return simulator_of(plan.survey.mechanism).simulate(chosen, words)
 
     def _schedule(self, present: NDArray[np.intp], phases: NDArray[np.float64], network: SeededBits) -> None:
         """Lay out all events: rung 0 leaves as the value is taken, later ones after the window, whatever the value."""
@@ -183,7 +186,7 @@ class BlockWindow:
         if len(fresh):
             self._counted[fresh] = True
             values = [self.values[i] for i in fresh.tolist()]
-            numerators, denominators = self.plan.survey.mechanism.truth_parts(values)
+            numerators, denominators = simulator_of(self.plan.survey.mechanism).truth_parts(values)
             self._numerators += numerators
             self._denominators += denominators
         return self._numerators, self._denominators

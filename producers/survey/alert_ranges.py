@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-from estimators.tally import Tally
 from producers.survey.survey import Survey
 
 
-@lru_cache(maxsize=256)
 def value_ranges(survey: Survey) -> tuple[tuple[float, float], ...] | None:
-    """Return the smallest and largest possible estimand of each label: (0, 1) for shares; None without such bounds.
-
-    What is known before anybody has answered is exactly the range.
-    """
-    mechanism = survey.mechanism
-    known = mechanism.always_valid(Tally.empty(mechanism.rungs, mechanism.groups, mechanism.answer.cells))
-    return None if known is None else tuple(zip(known[0].tolist(), known[1].tolist(), strict=True))
+    """Return the range of each label's quantity: (0, 1) for shares; None without always-valid bounds."""
+    quantities = survey.mechanism.quantities
+    if not all(quantity.always_valid for quantity in quantities):
+        return None
+    return tuple((quantity.low, quantity.high) for quantity in quantities)
 
 
 def rule_problems(survey: Survey) -> list[str]:

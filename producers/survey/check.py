@@ -8,23 +8,17 @@ from itertools import pairwise
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from estimators.channels.bits import count_ones
-from estimators.channels.channel import RetentionChannel
 from estimators.estimates import Method, Population
-from estimators.exact.randomness import SeededBits
-from estimators.mechanism import Drawn, Mechanism
+from estimators.estimation.registry import estimator_of
 from estimators.planning.odds import highest_suspicion
-from estimators.tally import Tally
+from estimators.simulation.tallies import TRIAL_DEVICES, tally_of, trial_chains
 from producers.survey.alert_ranges import rule_problems
 from producers.survey.durations import format_duration
 from producers.survey.survey import Survey
 
 USERS = (1_000, 100_000, 10_000_000)
 """Numbers of users for which widths are given."""
-TRIAL_USERS = 20_000
-"""Simulated users behind a width; widths shrink with the root of the number of users, so any number will do."""
 DAY_MS = 86_400_000
 
 GAIN_RATIO = 0.05
@@ -128,8 +122,8 @@ class Explanation:
 def explain(survey: Survey) -> Explanation:
     """Return what a survey releases, costs and shows. Deterministic; takes well under a second."""
     mechanism = survey.mechanism
+    truths = mechanism.truth_probabilities
     widths = _half_widths(survey)
-    truths = _truths(mechanism)
     rungs = tuple(
         RungPlan(
             rung, mechanism.ladder[rung], mechanism.epsilons[rung], survey.opens_ms[rung], truths[rung], widths[rung]
@@ -156,12 +150,7 @@ def _warnings(survey: Survey, rungs: tuple[RungPlan, ...]) -> list[str]:
             f"windows overlap: every value enters {math.ceil(ratio)} of them, each with a chain of its own, and the "
             f"costs add up to epsilon {_number(math.ceil(ratio) * top)}; use step = size unless overlap is needed"
         )
-    values = len(mechanism.labels)
-    if mechanism.name == "grr" and values > 3 * math.exp(min(mechanism.ladder[-1], 50.0)) + 2:
-        found.append(
-            f"{values} values are many for grr at epsilon {mechanism.ladder[-1]:g}: above 3 e^epsilon + 2 = "
-            f"{3 * math.exp(mechanism.ladder[-1]) + 2:.0f} of them, oue gives narrower bands at the same cost"
-        )
+    found += mechanism.warnings()
     for below, above in pairwise(rungs):
         if below.half_widths and above.half_widths and above.half_widths[0] > (1 - GAIN_RATIO) * below.half_widths[0]:
             found.append(
@@ -193,25 +182,15 @@ def _warnings(survey: Survey, rungs: tuple[RungPlan, ...]) -> list[str]:
     return found
 
 
-def _truths(mechanism: Mechanism) -> list[float | None]:
-    channels = getattr(mechanism, "channels", None)
-    if not isinstance(channels, tuple) or not all(isinstance(channel, RetentionChannel) for channel in channels):
-        return [None] * mechanism.rungs
-    return [channel.truth for channel in channels]
-
-
 def _half_widths(survey: Survey) -> list[tuple[float, ...] | None]:
     """Return half of the typical interval, per rung and number of users, from a simulated fleet with even shares."""
-    mechanism = survey.mechanism
-    picks = np.arange(TRIAL_USERS, dtype=np.int64) % mechanism.simulated_values
-    values = mechanism.simulate(picks, SeededBits(0, "survey check", "values").words(TRIAL_USERS))
-    inputs = mechanism.encode(values, SeededBits(0, "survey check", "encode"))
-    drawn = mechanism.draw(np.repeat(inputs, mechanism.copies, axis=0), SeededBits(0, "survey check", "draw"))
+    mechanism, estimator = survey.mechanism, estimator_of(survey.mechanism)
+    drawn = trial_chains(mechanism)
     method = cast(Method, "pooled" if survey.method == "auto" else survey.method)
     widths: list[tuple[float, ...] | None] = []
     for rung in range(mechanism.rungs):
-        estimates = mechanism.estimate(
-            _tally(mechanism, drawn, rung),
+        estimates = estimator.estimate(
+            tally_of(mechanism, drawn, np.full(len(drawn.groups), rung)),
             method=method,
             population=cast(Population, survey.population),
             alpha=survey.alpha,
@@ -219,24 +198,8 @@ def _half_widths(survey: Survey) -> list[tuple[float, ...] | None]:
         half = (estimates.upper - estimates.lower) / 2
         known = half[np.isfinite(half)]
         typical = float(np.median(known)) if len(known) else None
-        widths.append(None if typical is None else tuple(typical * math.sqrt(TRIAL_USERS / users) for users in USERS))
+        widths.append(None if typical is None else tuple(typical * math.sqrt(TRIAL_DEVICES / users) for users in USERS))
     return widths
-
-
-def _tally(mechanism: Mechanism, drawn: Drawn, rung: int) -> Tally:
-    """Return the tally of a fleet that is on one rung."""
-    tally = Tally.empty(mechanism.rungs, mechanism.groups, mechanism.answer.cells)
-    tally.users[rung] = np.bincount(drawn.groups, minlength=mechanism.groups)
-    for group in range(mechanism.groups):
-        answers = drawn.answers[rung][drawn.groups == group]
-        tally.counts[rung, group] = _cells(mechanism, answers)
-    return tally
-
-
-def _cells(mechanism: Mechanism, answers: NDArray[np.uint8]) -> NDArray[np.int64]:
-    if mechanism.answer.kind == "bits":
-        return count_ones(answers, mechanism.answer.size)
-    return np.bincount(answers, minlength=mechanism.answer.size)
 
 
 def _number(epsilon: float) -> str:

@@ -9,7 +9,9 @@ from typing import cast
 import numpy as np
 
 from estimators.estimates import Method
-from estimators.planning.poisoning import honest_tally, influence
+from estimators.estimation.registry import estimator_of
+from estimators.planning.poisoning import influence
+from estimators.simulation.tallies import trial_tally
 from producers.survey.check import USERS, explain
 from producers.survey.survey import Survey
 
@@ -39,7 +41,7 @@ def outlook(survey: Survey, *, users: int, attackers: int, band: float | None) -
     method = cast(Method, "pooled" if survey.method == "auto" else survey.method)
     rows = []
     for plan in explain(survey).rungs:
-        shares = survey.mechanism.estimate(honest_tally(survey.mechanism, plan.rung), method=method).value
+        shares = estimator_of(survey.mechanism).estimate(trial_tally(survey.mechanism, plan.rung), method=method).value
         beside = influence(survey.mechanism, plan.rung, method=method)
         ahead = influence(survey.mechanism, plan.rung, liars_rung=survey.mechanism.rungs - 1, method=method)
         reach = np.abs([*beside.shift(shares, 1, 1), *ahead.shift(shares, 1, 1)])

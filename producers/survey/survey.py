@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from estimators import mechanisms
-from estimators.mechanism import Mechanism, ParameterError
+from estimators.mechanism import ParameterError, Specification
+from estimators.mechanisms import registry as mechanisms
 from producers.survey.alerts import NO_LIMITS, AlertError, AlertRule, Limits, limits_of, rules_of
 from producers.survey.durations import format_duration, parse_duration
 from producers.survey.file import MAX_SHARDS, CanaryTable, SurveyFile
@@ -51,7 +51,7 @@ class Survey:
 
     name: str
     question: str
-    mechanism: Mechanism
+    mechanism: Specification
     opens_ms: tuple[int, ...]
     jitter_ms: int
     windows: Windows
@@ -230,7 +230,7 @@ class _Checker:
                 self.refuse(f"values[{i}]", value, "every value occurs once; remove the second one")
             seen.add(value)
 
-    def mechanism(self, file: SurveyFile, schedule: Schedule) -> Mechanism:
+    def mechanism(self, file: SurveyFile, schedule: Schedule) -> Specification:
         parameters = dict(file.mechanism)
         name = parameters.pop("name", None)
         if name is None:
@@ -238,7 +238,7 @@ class _Checker:
         if name not in mechanisms.names():
             self.refuse("mechanism.name", name, did_you_mean("mechanism", str(name), mechanisms.names()))
         try:
-            mechanism = mechanisms.mechanism_class(name).build(file.values, schedule.ladder, parameters)
+            mechanism = mechanisms.specification_class(name).build(file.values, schedule.ladder, parameters)
         except ParameterError as error:
             self.refuse(self.place(error.field), error.value, error.remedy)
         except ValueError as error:
@@ -276,7 +276,7 @@ class _Checker:
             self.refuse("window.step", file.window.step, "a moment may lie in at most 100 windows; use a longer step")
         return Windows(size_ms, step_ms)
 
-    def budget(self, file: SurveyFile, mechanism: Mechanism) -> None:
+    def budget(self, file: SurveyFile, mechanism: Specification) -> None:
         lifetime, first = file.budget.lifetime, mechanism.epsilons[0]
         if not lifetime > 0:
             self.refuse("budget.lifetime", lifetime, "must be above 0: the epsilon that a device may spend in all")

@@ -14,7 +14,6 @@ import msgspec
 from producers.survey.survey import Survey
 from streams.exporter.api import Alert, Alerts, AlertState, Health
 from streams.exporter.health import out_of_calibration, rule_bounds
-from streams.exporter.quantities import quantities
 from streams.windows.record import EstimateRecord
 
 logger = logging.getLogger(__name__)
@@ -31,7 +30,7 @@ def threshold_alerts(survey: Survey, records: Mapping[str, EstimateRecord]) -> l
 
     The bounds hold at every look, so that looking every second raises no more false alarms than looking once.
     """
-    kinds = dict(zip(survey.mechanism.labels, quantities(survey), strict=True))
+    kinds = {quantity.label: quantity for quantity in survey.mechanism.quantities}
     found = {}
     for rule in survey.alerts:
         name = f"Thaw{_NAMES[kinds[rule.value].kind]}{rule.side.capitalize()}Threshold"

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from streams.exporter.quantities import Kind
+from estimators.mechanism import QuantityKind
 
 Status = Literal["ok", "stale", "down"]
 AlertState = Literal["firing", "pending", "inactive"]
@@ -38,7 +38,7 @@ class SurveyInfo(msgspec.Struct, frozen=True):
     population: str
     alpha: float
     jitter_ms: int
-    quantities: list[Kind]
+    quantities: list[QuantityKind]
     """Per value: a share of devices, or a mean."""
     canary: bool
     """The truth is known; the survey only measures whether the pipeline is calibrated."""

@@ -9,9 +9,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
+from estimators.mechanism import Quantity
 from producers.survey.survey import Survey
 from streams.exporter.health import canary_scores, rule_bounds, stale_after_ms
-from streams.exporter.quantities import Quantity, quantities
 from streams.exporter.reader import Reader, SurveyState
 from streams.logs import StateLog
 from streams.metrics import METRICS
@@ -92,7 +92,7 @@ class ThawCollector(Collector):
         families.add("thaw_last_estimate_timestamp_seconds", _seconds(state.last_estimate_ms), survey.id)
         families.add("thaw_budget_spent_ratio", state.budget_spent, survey.id)
         families.add("thaw_canary_joint_z_score", None if state.canary is None else state.canary.z, survey.id)
-        known = dict(zip(survey.mechanism.labels, quantities(survey), strict=True))
+        known = {quantity.label: quantity for quantity in survey.mechanism.quantities}
         if not state.superseded:
             _add_limits(families, survey, known)
         shown = chosen_values(survey.mechanism.labels, state.records.values(), self._value_limit)
@@ -127,7 +127,7 @@ def _add_window(
     families.add("thaw_homogeneity_p_ratio", record.homogeneity_p, survey.id, age)
     for rung, users in enumerate(record.users_per_rung):
         families.add("thaw_users", users, survey.id, age, str(rung))
-    known = dict(zip(survey.mechanism.labels, quantities(survey), strict=True))
+    known = {quantity.label: quantity for quantity in survey.mechanism.quantities}
     for rule, bound in rule_bounds(survey, record):
         place = survey.id, rule.value, rule.side, age
         if known[rule.value].kind == "share":

@@ -25,7 +25,6 @@ from streams.exporter.api import (
     Windows,
 )
 from streams.exporter.health import Rates, make_health, store_down
-from streams.exporter.quantities import quantities
 from streams.exporter.reader import Reader
 from streams.store.contract import StoreUnavailableError
 from streams.store.heartbeats import Heartbeat
@@ -74,7 +73,7 @@ def survey_info(survey: Survey) -> SurveyInfo:
         population=survey.population,
         alpha=survey.alpha,
         jitter_ms=survey.jitter_ms,
-        quantities=[quantity.kind for quantity in quantities(survey)],
+        quantities=[quantity.kind for quantity in mechanism.quantities],
         canary=survey.canary is not None,
     )
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from redis import Redis
 
+from estimators.simulation.simulator import simulator_of
 from producers.clock import system_clock
 from producers.simulation.fleet import BLOCK, Plan
 from producers.simulation.kafka import KafkaPublisher
@@ -63,8 +64,8 @@ def plans_for(options: FleetOptions, now_ms: int) -> list[Plan]:
 
 
 def _plan(options: FleetOptions, survey: Survey, now_ms: int) -> Plan:
-    values = survey.mechanism.simulated_values
-    days, shares, devices, seed = None, falling_shares(values), options.devices, options.seed
+    simulator = simulator_of(survey.mechanism)
+    days, shares, devices, seed = None, falling_shares(simulator.kinds), options.devices, options.seed
     if options.canary:
         canary = survey.canary
         if canary is None:
@@ -75,11 +76,11 @@ def _plan(options: FleetOptions, survey: Survey, now_ms: int) -> Plan:
         days = flights(survey.mechanism.labels)
         devices = max(len(day) for day in days)
         name = "steady"
-    if survey.mechanism.name == "improved_christofides" and devices > BLOCK:
-        # Every block of devices has a dealer of its own, and two dealers would hand out the same deck twice.
+    if simulator.jointly_encoded and devices > BLOCK:
+        # Devices are encoded block by block; two dealers, for example, would hand out the same deck twice.
         raise FleetError(
-            f"a simulated fleet of improved_christofides has one dealer, for at most {BLOCK} devices; got {devices}; "
-            "use --devices"
+            f"a simulated fleet of {survey.mechanism.name} {simulator.jointly_encoded}, for at most {BLOCK} devices; "
+            f"got {devices}; use --devices"
         )
     return Plan(
         survey,

@@ -18,6 +18,7 @@ from functools import partial
 import msgspec
 import numpy as np
 
+from estimators.estimation.registry import estimator_of
 from estimators.intervals.always_valid import YesNo, confidence_sequence
 from estimators.intervals.checkpoints import Checkpoint, advance, bounds_now, checkpoint_alpha
 from estimators.tally import Tally
@@ -60,7 +61,7 @@ def alert_bounds(survey: Survey, window_ms: int, tally: Tally, method: str, stor
     rules = survey.alerts
     if not rules:
         return []
-    ranges, questions = value_ranges(survey), survey.mechanism.yes_no(tally)
+    ranges, questions = value_ranges(survey), estimator_of(survey.mechanism).yes_no(tally)
     if ranges is None or questions is None:
         return [_bound(rule, None) for rule in rules]
     both = survey.method in ("auto", "pooled") and survey.mechanism.rungs > 1

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from estimators.estimates import Estimates, Floats, Method, Population
+from estimators.estimation.registry import estimator_of
 from estimators.tally import Tally
 from producers.clock import Clock, system_clock
 from producers.survey.survey import Survey
@@ -63,7 +64,7 @@ class _Done:
 def estimate(survey: Survey, tally: Tally) -> Estimates:
     """Estimate as the survey says; `auto` pools the rungs, which turns to stratified by itself if they disagree."""
     method = cast(Method, "pooled" if survey.method == "auto" else survey.method)
-    return survey.mechanism.estimate(
+    return estimator_of(survey.mechanism).estimate(
         tally, method=method, population=cast(Population, survey.population), alpha=survey.alpha
     )
 
@@ -76,7 +77,7 @@ def always_valid(survey: Survey, tally: Tally, estimates: Estimates) -> tuple[Fl
     """
     if estimates.method == "stratified":
         return None
-    return survey.mechanism.always_valid(tally, alpha=survey.alpha)
+    return estimator_of(survey.mechanism).always_valid(tally, alpha=survey.alpha)
 
 
 class Recomputer:

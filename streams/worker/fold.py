@@ -248,7 +248,7 @@ def _group(checked: Checked, survey_id: str, frames: Ints, counts: Ints, packed:
 
 
 def _answers(packed: Words, shape: Shape) -> NDArray[Any]:
-    """Return the answers as `Mechanism.valid` takes them: (n,) symbols or (n, width) bytes."""
+    """Return the answers as `Specification.valid` takes them: (n,) symbols or (n, width) bytes."""
     rows = packed.view(np.uint8).reshape(len(packed), shape.entry_bytes)
     raw = np.ascontiguousarray(rows[:, ANSWER_AT : ANSWER_AT + shape.width])
     return raw if shape.kind == "bits" else raw.view(f"<u{shape.width}").ravel()

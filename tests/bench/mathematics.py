@@ -17,9 +17,9 @@ from estimators.exact.randomness import SecureBits
 from estimators.inference.em import retention_evaluate
 from estimators.inference.inversion import Rungs
 from estimators.inference.likelihood import Maximum, retention_mle
-from estimators.mechanisms import mechanism_class
 from estimators.tally import Tally, count_symbols
 from tests.bench.goals import Result, seconds, side_by_side
+from tests.support.mechanism import build
 from tests.support.paths import ROOT
 from tests.support.peers import multi_freq_ldpy
 
@@ -48,7 +48,7 @@ def results() -> Iterator[Result]:
 
 def grr_perturbation() -> Result:
     """One GRR answer out of 100 values per device, secure bits, as bytes for the wire."""
-    mechanism = mechanism_class("grr").build(_labels(), [EPSILON], {})
+    mechanism = build("grr", _labels(), [EPSILON], {})
     values, bits = _values(GRR_DEVICES), SecureBits()
     client = multi_freq_ldpy("GRR").GRR_Client
     few = values[:PEER_GRR_DEVICES].tolist()
@@ -60,7 +60,7 @@ def grr_perturbation() -> Result:
 
 def unary_perturbation() -> Result:
     """One optimised unary vector of 100 bits per device, secure bits, packed."""
-    mechanism = mechanism_class("oue").build(_labels(), [EPSILON], {})
+    mechanism = build("oue", _labels(), [EPSILON], {})
     values, bits = _values(UNARY_DEVICES), SecureBits()
     client = multi_freq_ldpy("UE").UE_Client
     few = values[:PEER_UNARY_DEVICES].tolist()
@@ -72,7 +72,7 @@ def unary_perturbation() -> Result:
 
 def estimation() -> Result:
     """Count a million GRR answers and estimate 100 shares; ours with variances and intervals."""
-    mechanism = mechanism_class("grr").build(_labels(), [EPSILON], {})
+    mechanism = build("grr", _labels(), [EPSILON], {})
     answers = mechanism.draw(_values(ANSWERS), SecureBits()).answers[0]
     peer = toolbox("grr").GeneralizedRandomizedResponse(VALUES, EPSILON)
     as_list = answers.tolist()  # what the peer is fastest with

@@ -23,6 +23,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # no __all__
 
+from estimators.simulation.simulator import simulator_of
 from producers.clock import system_clock
 from producers.simulation.fleet import BLOCK, BlockWindow, Columns, Plan
 from producers.simulation.scenarios import falling_shares, scenario_named
@@ -241,7 +242,7 @@ def _releases(survey: Survey, blocks: int, windows: int) -> Iterator[tuple[Colum
     """Yield what a fleet sends, window after window and rung after rung, all of it long over."""
     step_ms = survey.windows.step_ms
     first_ms = survey.windows.latest(system_clock()) - (windows + 2) * step_ms
-    shares = falling_shares(survey.mechanism.simulated_values)
+    shares = falling_shares(simulator_of(survey.mechanism).kinds)
     plan = Plan(survey, blocks * BLOCK, scenario_named("steady"), 1, shares, first_ms)
     for window_ms in range(first_ms, first_ms + windows * step_ms, step_ms):
         parts = [BlockWindow(plan, window_ms, block) for block in range(plan.blocks)]

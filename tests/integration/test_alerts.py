@@ -23,6 +23,7 @@ import tomli_w
 import yaml
 
 from estimators.exact.randomness import SeededBits
+from estimators.mechanisms.registry import randomizer_of
 from producers.survey.survey import parse_survey
 from streams.exporter.alert_rules import rules_text
 from streams.local.process import Child, free_ports
@@ -199,7 +200,8 @@ def answers(system: System, share: float, devices: int, *, seed: int) -> Reports
     red = round(share * devices)
     values = ["red"] * red + ["green"] * (devices - red)
     bits = SeededBits(seed)
-    drawn = mechanism.draw(mechanism.encode(values, bits), bits)
+    randomizer = randomizer_of(mechanism)
+    drawn = randomizer.draw(randomizer.encode(values, bits), bits)
     rungs = rng.integers(0, mechanism.rungs, size=devices).astype(np.uint8)
     tokens = rng.integers(0, 256, size=(devices, 16), dtype=np.uint8)
     return Reports(

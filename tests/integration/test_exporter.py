@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
+from estimators.estimation.registry import estimator_of
 from estimators.tally import Tally
 from producers.clock import system_clock
 from streams.connections import open_store
@@ -43,7 +44,12 @@ def test_the_exporter_serves_what_is_in_redis(redis_url: str, key_prefix: str, t
     tally = Tally.empty(3, 1, 3)
     tally.counts[:, 0], tally.users[:, 0] = [60, 30, 20], 110
     record = make_record(
-        colour, window_ms, tally, colour.mechanism.estimate(tally), read_ms=window_ms, computed_ms=window_ms + 1
+        colour,
+        window_ms,
+        tally,
+        estimator_of(colour.mechanism).estimate(tally),
+        read_ms=window_ms,
+        computed_ms=window_ms + 1,
     )
     secret = store.lock(colour.id, window_ms, 5_000)
     assert secret is not None

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from estimators.estimation.registry import estimator_of
 from producers.wire.layout import HEADER_BYTES
 from producers.wire.shards import shards_of
 from streams.local.process import free_ports
@@ -44,7 +45,7 @@ def test_reports_become_an_exact_tally_an_estimate_and_metrics(system: System) -
             "an estimate of all reports",
         )
         record = decode_estimate(payload)
-        expected = system.survey.mechanism.estimate(reports.tally())
+        expected = estimator_of(system.survey.mechanism).estimate(reports.tally())
         assert record.users == 20_000
         assert [row.estimate for row in record.values] == list(expected.value)
         key = f"{system.survey.id}:{system.window_ms}".encode()

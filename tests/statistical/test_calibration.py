@@ -16,9 +16,8 @@ from estimators.channels.bits import count_ones, pack
 from estimators.channels.noisy_sampling import sampling_variance
 from estimators.estimates import Method
 from estimators.exact.randomness import SeededBits
-from estimators.mechanism import Mechanism
-from estimators.mechanisms import mechanism_class
 from estimators.papers.permanent_response import PermanentResponse
+from tests.support.mechanism import Mechanism, build
 from tests.support.simulate import simulated_tally, simulated_values
 from tests.support.stats import SHARE, assert_chi_square, assert_normal
 
@@ -63,7 +62,7 @@ def scores(mechanism: Mechanism, method: Method) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("case", CASES, ids=[f"{case[0]}-{i}" for i, case in enumerate(CASES)])
 def test_the_error_is_as_large_as_stated(case: tuple[Any, ...], method: Method) -> None:
     name, labels, ladder, parameters = case
-    z = scores(mechanism_class(name).build(labels, ladder, parameters), method)
+    z = scores(build(name, labels, ladder, parameters), method)
     # Labels of one fleet depend on each other, so each is checked on its own. A pooled estimate whose rungs disagree by
     # chance (one in a thousand) is a stratified one with its own variance: no harm to the law.
     for column in z.T:
@@ -77,7 +76,7 @@ def test_the_error_is_as_large_as_stated(case: tuple[Any, ...], method: Method) 
 @pytest.mark.parametrize("case", BEHIND, ids=[case[0] for case in BEHIND])
 def test_the_error_about_the_population_behind_the_fleet_is_as_large_as_stated(case: tuple[Any, ...]) -> None:
     name, labels, ladder, parameters = case
-    mechanism = mechanism_class(name).build(labels, ladder, parameters)
+    mechanism = build(name, labels, ladder, parameters)
     shares = np.arange(len(labels), 0, -1) / sum(range(len(labels) + 1))
     rows = []
     for fleet in range(FLEETS):
@@ -92,7 +91,7 @@ def test_the_error_about_the_population_behind_the_fleet_is_as_large_as_stated(c
 @pytest.mark.statistical
 def test_the_interval_of_a_mean_errs_on_the_safe_side() -> None:
     # Rounding scatters less than the two-point law that is charged; with numbers at the ends it scatters just so much.
-    mean = mechanism_class("mean").build([], LADDER, {"low": -1.0, "high": 3.0})
+    mean = build("mean", [], LADDER, {"low": -1.0, "high": 3.0})
     z = scores(mean, "pooled")
     assert_chi_square(float((z**2).sum()), FLEETS)
     assert_normal(float(z.mean()), 0.0, 1 / np.sqrt(FLEETS))

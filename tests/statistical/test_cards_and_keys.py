@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from estimators.mechanism import Mechanism
-from estimators.mechanisms import mechanism_class
+from tests.support.mechanism import Mechanism, build
 from tests.support.simulate import simulated_tally, simulated_values
 from tests.support.stats import SHARE, assert_binomial, assert_chi_square
 
@@ -53,7 +52,7 @@ def fleets(mechanism: Mechanism, users: int) -> tuple[np.ndarray[Any, Any], np.n
 @pytest.mark.parametrize("case", CASES, ids=[f"{case[0]}-{i}" for i, case in enumerate(CASES)])
 def test_the_error_is_as_large_as_stated(case: tuple[Any, ...]) -> None:
     name, labels, ladder, parameters, users = case
-    mechanism = mechanism_class(name).build(labels, ladder, parameters)
+    mechanism = build(name, labels, ladder, parameters)
     scores, held = fleets(mechanism, users)
     least = float(stats.chi2.ppf(SHARE, FLEETS))
     for label, column, inside in zip(mechanism.labels, scores.T, held.T, strict=True):

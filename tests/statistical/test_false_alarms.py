@@ -15,12 +15,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from estimators.channels.channel import RetentionChannel
 from estimators.exact.randomness import SeededBits
 from estimators.inference.pooling_bits import BitRungs, bits_pooled
 from estimators.intervals.always_valid import YesNo, log_e
 from estimators.intervals.one_look import one_sided_z
 from estimators.mechanisms.grr import GRR
+from estimators.mechanisms.registry import randomizer_of
 from estimators.tally import Tally
 from producers.survey.survey import Survey, parse_survey
 from streams.windows.alert_bounds import alert_bounds
@@ -46,13 +46,13 @@ def lives(known: Survey, shares: list[float], seed: int) -> Iterator[tuple[NDArr
     mechanism = known.mechanism
     assert isinstance(mechanism, GRR)
     rng, bits, rungs = np.random.default_rng(seed), SeededBits(seed), mechanism.rungs
-    labels = list(mechanism.labels)
+    labels, randomizer = list(mechanism.labels), randomizer_of(mechanism)
     # by_cohort[tick, rung]: what the cohort's answers on this rung add to each window's counts.
     by_cohort = np.empty((TICKS, rungs, WINDOWS, len(labels)), dtype=np.int16)
     window = np.repeat(np.arange(WINDOWS), COHORT)
     for tick in range(TICKS):
         values = rng.choice(labels, size=WINDOWS * COHORT, p=shares).tolist()
-        drawn = mechanism.draw(mechanism.encode(values, bits), bits)
+        drawn = randomizer.draw(randomizer.encode(values, bits), bits)
         for rung in range(rungs):
             cells = window * len(labels) + drawn.answers[rung]
             by_cohort[tick, rung] = np.bincount(cells, minlength=WINDOWS * len(labels)).reshape(WINDOWS, len(labels))
@@ -70,7 +70,7 @@ def lives(known: Survey, shares: list[float], seed: int) -> Iterator[tuple[NDArr
 def questions(known: Survey, counts: NDArray[np.int64], users: NDArray[np.int64], value: int) -> YesNo:
     """See the windows as columns of one question: is it this value?"""
     assert isinstance(known.mechanism, GRR)
-    channels = [channel for channel in known.mechanism.chain.channels if isinstance(channel, RetentionChannel)]
+    channels = known.mechanism.chain.retention_channels
     assert len(channels) == known.mechanism.rungs
     lie = np.array([channel.lie for channel in channels])
     keep = np.array([channel.retention for channel in channels])

@@ -20,9 +20,10 @@ from estimators.channels.bits import unpack
 from estimators.channels.channel import RetentionChannel
 from estimators.exact.randomness import SeededBits
 from estimators.inference.likelihood import water_fill
-from estimators.mechanism import Mechanism
-from estimators.mechanisms import mechanism_class
+from estimators.planning import crowd_delta as deltas
 from estimators.tally import Tally
+from tests.support.mechanism import Mechanism
+from tests.support.mechanism import build as built
 from tests.support.peers import multi_freq_ldpy, pure_ldp
 from tests.support.stats import assert_law
 
@@ -35,7 +36,7 @@ def _untyped(function: Any) -> Any:
 
 
 def build(name: str, epsilon: float) -> Mechanism:
-    return mechanism_class(name).build(LABELS, [epsilon], {})
+    return built(name, LABELS, [epsilon], {})
 
 
 def tally(counts: np.ndarray, users: int) -> Tally:
@@ -71,7 +72,7 @@ def test_answers_of_multi_freq_ldpy_follow_our_channels() -> None:
     assert_law(np.bincount(answers, minlength=5), RetentionChannel.for_epsilon(1.0, 5).matrix[1])
     for name, optimised in (("sue", False), ("oue", True)):
         drawn = np.array([unary.UE_Client(1, 5, 1.0, optimised) for _ in range(4_000)])
-        channel = build(name, 1.0).chain.channels[0]  # type: ignore[attr-defined]
+        channel = build(name, 1.0).chain.channels[0]
         for bit in range(5):
             chance = channel.ones[bit] if bit == 1 else channel.zeros[bit]
             assert_law(np.bincount(drawn[:, bit].astype(int), minlength=2), [1 - chance, chance])
@@ -139,7 +140,7 @@ def test_dp_accounting_finds_the_same_failure_chance_of_a_crowd(records: int, co
     one = np.log(np.convolve(rest, own), where=np.convolve(rest, own) > 0, out=np.full(trials + 1, -math.inf))
     likely = (empty > -80) & (one > -80)
     laws: list[dict[int, float]] = [{int(s): float(law[s]) for s in counts[likely]} for law in (empty, one)]
-    found = crowd.first_record_delta(records, flip, 2.0, copies=copies)
+    found = deltas.first_record_delta(records, flip, 2.0, copies=copies)
     # Its lower and upper laws may differ by e^loss; it gives the hockey stick of the upper over the lower one.
     directions = ((laws[0], laws[1], found.zeros_over_one), (laws[1], laws[0], found.one_over_zeros))
     for upper, lower, ours in directions:

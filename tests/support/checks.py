@@ -19,9 +19,9 @@ from estimators.channels.chain import Chain
 from estimators.channels.channel import Channel, DenseChannel, RetentionChannel
 from estimators.exact.randomness import SeededBits
 from estimators.exact.rounding import GRID
-from estimators.mechanism import Mechanism, ParameterError
-from estimators.mechanisms import mechanism_class
+from estimators.mechanism import ParameterError
 from estimators.tally import Tally
+from tests.support.mechanism import Mechanism, build
 from tests.support.simulate import simulated_tally, simulated_values
 from tests.support.stats import BUDGET, SHARE
 
@@ -46,7 +46,7 @@ class Example:
     def build(self, **changes: Any) -> Mechanism:
         """Return the mechanism, with some of the arguments of `build` replaced."""
         arguments = {"values": self.values, "ladder": self.ladder, "parameters": self.parameters, **changes}
-        return mechanism_class(self.name).build(**arguments)
+        return build(self.name, **arguments)
 
 
 def check_mechanism(example: Example) -> None:
@@ -313,10 +313,10 @@ def check_estimates(mechanism: Mechanism, *, devices: int = 20_000) -> None:
     tally = simulated_tally(mechanism, values, 11)
     truth = mechanism.truth(values)
     alpha = SHARE / len(mechanism.labels)
-    BUDGET.take(2 * len(mechanism.estimators))
-    for method in mechanism.estimators:
+    BUDGET.take(2 * len(mechanism.methods))
+    for method in mechanism.methods:
         for population in ("fleet", "sampling"):
-            found = mechanism.estimate(tally, method=method, population=population, alpha=alpha)  # type: ignore[arg-type]
+            found = mechanism.estimate(tally, method=method, population=population, alpha=alpha)
             assert found.labels == mechanism.labels
             assert found.users == devices
             known = np.isfinite(found.lower) & np.isfinite(truth)

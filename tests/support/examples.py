@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from estimators.mechanisms import mechanism_class
+from estimators.mechanisms.registry import specification_class
 from tests.support.checks import Example
 
 LETTERS = ("a", "b", "c", "d")
@@ -55,6 +55,6 @@ def survey_file(example: Example) -> dict[str, Any]:
         "window": {"size": "10s", "retention": "1d"},
         "budget": {"lifetime": 1e6 if math.isfinite(example.build().epsilons[-1]) else math.inf},
     }
-    if not mechanism_class(example.name).guarantee.local:
+    if not specification_class(example.name).guarantee.local:
         content["accept_risk"] = "Simulated devices only, whose answers are nobody's secret."
     return content

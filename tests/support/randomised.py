@@ -15,13 +15,14 @@ from estimators.channels.chain import Chain
 from estimators.channels.channel import Channel
 from estimators.estimates import Method
 from estimators.exact.randomness import SeededBits
-from estimators.mechanism import Drawn, Mechanism
+from estimators.mechanism import Drawn, Specification
+from estimators.simulation.tallies import tally_of
 from estimators.tally import Tally
 from tests.support.checks import symbol_chains
-from tests.support.simulate import tally_of
+from tests.support.mechanism import Mechanism
 from tests.support.stats import SHARE, assert_binomial, assert_law, assert_normal
 
-TallyOf = Callable[[Mechanism, Drawn, NDArray[np.int64]], Tally]
+TallyOf = Callable[[Specification, Drawn, NDArray[np.int64]], Tally]
 Symbols = NDArray[np.int64]
 
 
@@ -60,7 +61,7 @@ def chain_symbols(
         truth = unpack(packed, size).astype(np.int64)
         told = np.array([unpack(rung, size) for rung in answers], dtype=np.int64)
         start = 0
-        for chain, block in zip(chains, mechanism.chain.top.blocks, strict=True):  # type: ignore[attr-defined]
+        for chain, block in zip(chains, mechanism.chain.top.blocks, strict=True):
             part = slice(start, start + block.size)
             yield chain, truth[:, part].reshape(-1), told[:, :, part].reshape(len(told), -1)
             start += block.size
@@ -102,4 +103,4 @@ def _estimate(
     bits = SeededBits(23, mechanism.name, fleet)
     drawn = mechanism.draw(mechanism.encode(values, bits), bits)
     rungs = (bits.words(len(values)) % np.uint64(mechanism.rungs)).astype(np.int64)
-    return mechanism.estimate(tally(mechanism, drawn, rungs), method=method)
+    return mechanism.estimate(tally(mechanism.specification, drawn, rungs), method=method)

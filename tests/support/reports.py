@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.mechanism import Answer, Guarantee, Mechanism
+from estimators.mechanism import Answer, Guarantee, Specification
 from estimators.tally import Tally
 from producers.survey.survey import Survey
 from producers.survey.windows import Windows
@@ -26,7 +26,7 @@ WINDOW = NOW_MS // WINDOW_MS * WINDOW_MS
 TOPIC = "thaw.reports.v1"
 
 
-class AnyAnswer(Mechanism):
+class AnyAnswer(Specification):
     """A mechanism of which only the form of the answers matters."""
 
     name = "any_answer"
@@ -44,18 +44,6 @@ class AnyAnswer(Mechanism):
     @property
     def epsilons(self) -> tuple[float, ...]:
         return self.ladder
-
-    def encode(self, values: Sequence[Any], bits: Any) -> NoReturn:
-        raise NotImplementedError
-
-    def draw(self, inputs: Any, bits: Any) -> NoReturn:
-        raise NotImplementedError
-
-    def estimate(self, tally: Tally, **options: Any) -> NoReturn:
-        raise NotImplementedError
-
-    def truth(self, values: Sequence[Any]) -> NoReturn:
-        raise NotImplementedError
 
     def canonical(self) -> dict[str, Any]:
         return {"name": self.name}
@@ -75,7 +63,7 @@ class TwoPlanes(AnyAnswer):
         )
 
 
-def survey_of(mechanism: Mechanism, *, name: str = "test", shards: int = 4, retention_ms: int = 600_000) -> Survey:
+def survey_of(mechanism: Specification, *, name: str = "test", shards: int = 4, retention_ms: int = 600_000) -> Survey:
     return Survey(
         name=name,
         question="?",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from estimators.channels import crowd
+from estimators.planning import crowd_delta as deltas
 from tests.vectors import Adapter
 
 
@@ -37,12 +38,12 @@ def krand_inv_ratio(N: int, q: float, k: int, s: int) -> dict[str, Any]:  # noqa
 
 
 def krand_delta(N: int, q: float, k: int, lam: float) -> dict[str, Any]:  # noqa: N803
-    found = crowd.first_record_delta(N, q, lam, copies=k)
+    found = deltas.first_record_delta(N, q, lam, copies=k)
     return {
         "delta_Dm_over_D": found.zeros_over_one,
         "delta_D_over_Dm": found.one_over_zeros,
-        "prob_R_gt_lam_given_Dm": crowd.chance_of_excess(N, q, lam, copies=k),
-        "coverage_3sigma_Dm": crowd.coverage_of_three_sigmas(N, q, copies=k),
+        "prob_R_gt_lam_given_Dm": deltas.chance_of_excess(N, q, lam, copies=k),
+        "coverage_3sigma_Dm": deltas.coverage_of_three_sigmas(N, q, copies=k),
     }
 
 
@@ -52,7 +53,7 @@ def krand_estimate(S: int, N: int, q: float, k: int) -> dict[str, Any]:  # noqa:
 
 
 def krand_var_x(N: int, q: float, L: int) -> dict[str, Any]:  # noqa: N803
-    mean, variance = crowd.weight_moments(N, q, bits=L)
+    mean, variance = deltas.weight_moments(N, q, bits=L)
     return {"mean": mean, "var": variance}
 
 

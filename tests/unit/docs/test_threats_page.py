@@ -25,7 +25,7 @@ def test_attackers_on_the_top_rung_switch_the_homogeneity_test_off() -> None:
         values = rng.multinomial(HONEST, SHARES)
         first = sum(rng.multinomial(users, row) for users, row in zip(values, blurred, strict=True))
         counts = np.array([first, np.zeros(len(SHARES)), np.eye(len(SHARES))[0] * LIARS], dtype=np.int64)
-        estimate = pool_retention(mechanism.labels, mechanism.channels, counts, counts.sum(axis=1))
+        estimate = pool_retention(mechanism.labels, mechanism.chain.retention_channels, counts, counts.sum(axis=1))
         off += estimate.homogeneity_p is None and estimate.method == "pooled"
     # 92 % in a long run; with 100 windows the chance of fewer than 80 is below one in ten thousand.
     assert off >= 80

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from estimators.channels import crowd
+from estimators.planning import crowd_delta as deltas
 
 
 def total_law(bits: list[int], flip: float) -> np.ndarray:
@@ -30,7 +31,7 @@ def test_delta_is_the_worst_hockey_stick_over_all_other_records(
         zeros = total_law(rest + [0] * copies, flip)
         one = total_law(rest + [1] * copies, flip)
         worst = max(worst, np.maximum(zeros - ratio * one, 0).sum(), np.maximum(one - ratio * zeros, 0).sum())
-    assert crowd.crowd_delta(records, flip, ratio, copies=copies).delta == pytest.approx(worst, rel=1e-10)
+    assert deltas.crowd_delta(records, flip, ratio, copies=copies).delta == pytest.approx(worst, rel=1e-10)
 
 
 @pytest.mark.parametrize(("records", "bits", "flip", "ratio"), [(3, 2, 0.25, 1.5), (2, 3, 0.3, 2.0), (6, 1, 0.2, 1.3)])
@@ -47,7 +48,7 @@ def test_delta_of_vectors_covers_the_exact_one_and_hardly_exceeds_it(
         one = zeros * sum(full[v] / empty[v] for v in outcome) / records
         zeros_over_one += max(zeros - ratio * one, 0)
         one_over_zeros += max(one - ratio * zeros, 0)
-    found = crowd.vector_delta(records, flip, ratio, bits=bits)
+    found = deltas.vector_delta(records, flip, ratio, bits=bits)
     assert zeros_over_one <= found.zeros_over_one + 1e-12
     assert one_over_zeros <= found.one_over_zeros + 1e-12
     assert found.zeros_over_one == pytest.approx(zeros_over_one, abs=2e-5)
@@ -70,27 +71,28 @@ def test_copies_that_cannot_be_linked_fail_less_often_than_one_long_vector() -> 
         sum(max(zeros - ratio * one, 0) for zeros, one in laws.values()),
         sum(max(one - ratio * zeros, 0) for zeros, one in laws.values()),
     )
-    bound = crowd.vector_delta(records, flip, ratio, bits=copies * bits).delta
+    bound = deltas.vector_delta(records, flip, ratio, bits=copies * bits).delta
     assert exact < bound < 3 * exact
 
 
 def test_a_vector_of_one_bit_is_a_bit() -> None:
     flip = crowd.flip_probability(1000, 2.0)
-    vector, bit = crowd.vector_delta(1000, flip, 2.0, bits=1), crowd.first_record_delta(1000, flip, 2.0)
+    vector, bit = deltas.vector_delta(1000, flip, 2.0, bits=1), deltas.first_record_delta(1000, flip, 2.0)
     assert vector.zeros_over_one == pytest.approx(bit.zeros_over_one, rel=1e-3)
 
 
 def test_a_large_crowd_is_searched_where_the_worst_case_is() -> None:
     flip = crowd.flip_probability(600, 2.0, copies=2)
-    everywhere = crowd.crowd_delta(600, flip, 2.0, copies=2)
-    searched = crowd.crowd_delta(600, flip, 2.0, copies=2, exhaustive_records=10)
+    everywhere = deltas.crowd_delta(600, flip, 2.0, copies=2)
+    searched = deltas.crowd_delta(600, flip, 2.0, copies=2, exhaustive_records=10)
     assert searched.delta == pytest.approx(everywhere.delta, rel=1e-4)
 
 
 def test_more_copies_make_the_rule_less_safe_and_the_record_pays_more() -> None:
     one, many = (crowd.flip_probability(1000, 2.0, copies=k) for k in (1, 16))
     assert (
-        crowd.first_record_delta(1000, many, 2.0, copies=16).delta > 3 * crowd.first_record_delta(1000, one, 2.0).delta
+        deltas.first_record_delta(1000, many, 2.0, copies=16).delta
+        > 3 * deltas.first_record_delta(1000, one, 2.0).delta
     )
     assert crowd.local_epsilon(many, copies=16) == pytest.approx(25.736, abs=1e-3)
 

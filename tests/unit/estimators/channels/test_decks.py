@@ -26,6 +26,7 @@ from estimators.exact.randomness import SeededBits
 from estimators.inference.decks import estimate_blocks, exact_interval, score_interval, shift_tails
 from estimators.mechanism import ParameterError
 from estimators.mechanisms.improved_christofides import ImprovedChristofides
+from tests.support.mechanism import whole
 from tests.support.stats import assert_law
 
 SMALL = (Deck((1, 1, 2)), Deck((2, 3)), Deck((1, 0, 2)), Deck((1, 1, 0, 2)), Deck((2, 1, 3)))
@@ -210,7 +211,7 @@ def test_blocks_add_their_variances_and_an_overfull_block_counts_as_several_deck
 
 
 def test_a_person_answers_with_the_card_that_the_dealer_gave() -> None:
-    mechanism = ImprovedChristofides.build(["no", "yes"], [1.0], {"block": 10, "blocks": 4})
+    mechanism = whole(ImprovedChristofides.build(["no", "yes"], [1.0], {"block": 10, "blocks": 4}))
     dealt = [{"value": "yes", "block": 3, "card": 1}, {"value": "no", "block": 2, "card": 3}]
     drawn = mechanism.draw(mechanism.encode(dealt, SeededBits(1)), SeededBits(1))
     assert drawn.answers.tolist() == [[2, 2]]
@@ -236,7 +237,7 @@ def test_a_person_answers_with_the_card_that_the_dealer_gave() -> None:
     ],
 )
 def test_values_without_a_proper_card_are_refused(value: object, message: str) -> None:
-    mechanism = ImprovedChristofides.build(["no", "yes"], [1.0], {"block": 10, "blocks": 4})
+    mechanism = whole(ImprovedChristofides.build(["no", "yes"], [1.0], {"block": 10, "blocks": 4}))
     with pytest.raises(ParameterError, match=message):
         mechanism.encode([value], SeededBits(1))
 
@@ -261,6 +262,6 @@ def test_surveys_with_impossible_decks_are_refused(
 
 
 def test_more_people_than_cards_are_refused() -> None:
-    mechanism = ImprovedChristofides.build(["no", "yes"], [1.0], {"block": 10, "blocks": 4})
+    mechanism = whole(ImprovedChristofides.build(["no", "yes"], [1.0], {"block": 10, "blocks": 4}))
     with pytest.raises(ParameterError, match="plan more or larger blocks"):
         mechanism.encode(["yes"] * 41, SeededBits(1))

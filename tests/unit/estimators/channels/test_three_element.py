@@ -14,8 +14,8 @@ from estimators.channels.channel import Channel
 from estimators.channels.yes_no import loss_of_rows
 from estimators.inference.key_value import KeyValueParameters, key_value_moments
 from estimators.mechanism import ParameterError
-from estimators.mechanisms import mechanism_class
 from estimators.mechanisms.christofides import Christofides
+from estimators.mechanisms.registry import specification_class
 from estimators.mechanisms.small_channel import SmallChannel
 from estimators.mechanisms.three_element import EWRR
 
@@ -23,7 +23,7 @@ VALUES = ["none", "plus", "minus"]
 
 
 def build(name: str, ladder: Sequence[float], **parameters: float) -> SmallChannel:
-    mechanism = mechanism_class(name).build(VALUES, ladder, parameters)
+    mechanism = specification_class(name).build(VALUES, ladder, parameters)
     assert isinstance(mechanism, SmallChannel)
     return mechanism
 
@@ -141,7 +141,7 @@ def test_defaults_have_the_best_parameters(level: float) -> None:
     growth = math.exp(level)
     equal = three_element.equal_weights_rows(growth / (growth + 2))
     for name in ("rr3_dagger", "rr3_club", "ewrr"):
-        mechanism = mechanism_class(name).build(VALUES, [level], {})
+        mechanism = specification_class(name).build(VALUES, [level], {})
         assert isinstance(mechanism, SmallChannel | EWRR)
         np.testing.assert_allclose(mechanism.chain.top.matrix, equal, atol=1e-15)
     double = three_element.ddagger_rows((growth + 1) / (growth + 3), growth / (growth + 1))
@@ -167,7 +167,7 @@ def test_impossible_parameters_are_refused(name: str, parameters: dict[str, floa
 @pytest.mark.parametrize("name", ["warner", "simmons", "christofides", "rr3_dagger", "rr3_ddagger", "rr3_club"])
 def test_a_wrong_number_of_values_is_refused(name: str) -> None:
     with pytest.raises(ParameterError, match="needs exactly"):
-        mechanism_class(name).build(["a", "b", "c", "d"], [1.0], {})
+        specification_class(name).build(["a", "b", "c", "d"], [1.0], {})
 
 
 def test_the_middle_card_stays_the_middle_card() -> None:
@@ -204,4 +204,4 @@ def test_impossible_cards_are_refused(parameters: dict[str, object], message: st
 def test_a_coin_that_always_says_the_same_is_refused() -> None:
     for coin in (0.0, 1.0, math.nan, "fair"):
         with pytest.raises(ParameterError, match="coin"):
-            mechanism_class("simmons").build(["no", "yes"], [1.0], {"coin": coin})
+            specification_class("simmons").build(["no", "yes"], [1.0], {"coin": coin})

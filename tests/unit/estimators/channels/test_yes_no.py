@@ -10,8 +10,8 @@ import pytest
 
 from estimators.channels import yes_no
 from estimators.channels.decks import Deck
-from estimators.mechanisms import mechanism_class
 from estimators.tally import Tally
+from tests.support.mechanism import build
 
 
 def enumerated(rows: yes_no.Rows, answers: list[float], ones: int, total: int) -> tuple[float, float]:
@@ -97,7 +97,7 @@ def test_the_figures_of_the_paper_with_whole_cards(
 
 def test_a_single_rung_gives_the_closed_forms() -> None:
     def estimate(name: str, counts: list[int], parameters: dict[str, object]) -> tuple[float, float, float]:
-        mechanism = mechanism_class(name).build(["no", "yes"], [1.2], parameters)
+        mechanism = build(name, ["no", "yes"], [1.2], parameters)
         tally = Tally(np.array([[counts]], dtype=np.int64), np.array([[sum(counts)]], dtype=np.int64))
         found = mechanism.estimate(tally, method="stratified")
         return float(found.value[1]), float(found.variance[1]), mechanism.epsilons[0]

@@ -12,6 +12,7 @@ import pytest
 
 from estimators.channels.channel import Channel
 from estimators.estimates import Method
+from estimators.estimation.key_value import LPPEstimator, rung_parameters
 from estimators.exact.randomness import SeededBits
 from estimators.exact.rounding import log_ratio_up
 from estimators.inference import key_value
@@ -29,6 +30,7 @@ from estimators.inference.pooling import pool_dense
 from estimators.mechanism import ParameterError
 from estimators.mechanisms.key_value import LPP, PCKVUE
 from estimators.tally import Tally
+from tests.support.mechanism import Mechanism, whole
 from tests.support.simulate import simulated_tally, simulated_values
 from tests.support.stats import assert_binomial, assert_law
 
@@ -49,7 +51,7 @@ def vector_loss(channel: Channel, keys: int) -> float:
 
 @pytest.mark.parametrize("keys", [1, 2, 3])
 def test_the_cost_of_a_vector_is_that_of_all_its_positions(keys: int) -> None:
-    mechanism = PCKVUE.build(KEYS[:keys], LADDER, {})
+    mechanism = whole(PCKVUE.build(KEYS[:keys], LADDER, {}))
     for channel, cost, level in zip(mechanism.chain.channels, mechanism.epsilons, LADDER, strict=True):
         assert cost == vector_loss(channel, keys)
         assert cost <= level
@@ -59,7 +61,7 @@ def test_the_cost_of_a_vector_is_that_of_all_its_positions(keys: int) -> None:
 
 def test_rungs_have_the_best_split_of_their_level() -> None:
     lpp, pckv = LPP.build(KEYS, LADDER, {}), PCKVUE.build(KEYS, LADDER, {"padding": 2})
-    for level, one, other in zip(LADDER, lpp.rung_parameters, pckv.rung_parameters, strict=True):
+    for level, one, other in zip(LADDER, rung_parameters(lpp.chain), rung_parameters(pckv.chain), strict=True):
         wanted = key_value.lpp_parameters(*key_value.lpp_split(level))
         assert (one.p1, one.p2, one.q) == pytest.approx((wanted.p1, wanted.p2, wanted.q))
         expected = key_value.pckv_parameters(*key_value.pckv_allocation(level))
@@ -85,7 +87,7 @@ def key_value_variance(share: float, parameters: KeyValueParameters) -> float:
 
 
 def test_key_and_sign_are_drawn_once() -> None:
-    mechanism = LPP.build(KEYS, LADDER, {})
+    mechanism = whole(LPP.build(KEYS, LADDER, {}))
     inputs = mechanism.encode([{"bread": 1.0, "milk": -1.0}] * 300, SeededBits(1))
     assert set(inputs.tolist()) == {1, 5, 6}
     drawn = mechanism.draw(inputs, SeededBits(2)).answers
@@ -95,17 +97,17 @@ def test_key_and_sign_are_drawn_once() -> None:
 @pytest.mark.statistical
 def test_rounding_and_padding_are_fair() -> None:
     n = 20_000
-    inputs = LPP.build(KEYS[:1], LADDER, {}).encode([{"bread": 0.5}] * n, SeededBits(3))
+    inputs = whole(LPP.build(KEYS[:1], LADDER, {})).encode([{"bread": 0.5}] * n, SeededBits(3))
     assert_binomial(int((inputs == 1).sum()), n, 0.75)
-    padded = PCKVUE.build(KEYS, LADDER, {"padding": 3}).encode([{"bread": 1.0, "salt": -1.0}] * n, SeededBits(4))
+    padded = whole(PCKVUE.build(KEYS, LADDER, {"padding": 3})).encode([{"bread": 1.0, "salt": -1.0}] * n, SeededBits(4))
     assert_law(np.bincount(padded, minlength=7), [1 / 3, 1 / 3, 0, 0, 0, 0, 1 / 3])
-    crowded = PCKVUE.build(KEYS, LADDER, {}).encode([{"bread": 1.0, "salt": -1.0}] * n, SeededBits(5))
+    crowded = whole(PCKVUE.build(KEYS, LADDER, {})).encode([{"bread": 1.0, "salt": -1.0}] * n, SeededBits(5))
     assert_law(np.bincount(crowded, minlength=7), [0, 1 / 2, 0, 0, 0, 0, 1 / 2])
 
 
 @pytest.mark.statistical
 def test_every_position_of_a_vector_follows_its_channel() -> None:
-    mechanism = PCKVUE.build(KEYS, [1.0, 2.0], {})
+    mechanism = whole(PCKVUE.build(KEYS, [1.0, 2.0], {}))
     inputs = np.repeat([0, 1, 4], 30_000)  # nobody's key, bread plus, milk minus
     answers = mechanism.draw(inputs, SeededBits(6)).answers
     planes = np.unpackbits(answers, axis=2, bitorder="little")[:, :, :6].reshape(2, len(inputs), 2, 3)
@@ -124,7 +126,7 @@ def test_every_position_of_a_vector_follows_its_channel() -> None:
 
 
 def test_a_position_with_both_signs_is_not_a_possible_answer() -> None:
-    mechanism = PCKVUE.build(KEYS, LADDER, {})
+    mechanism = whole(PCKVUE.build(KEYS, LADDER, {}))
     answers = np.array([[0b001001], [0b010001], [0b1000000], [0]], dtype=np.uint8)
     assert mechanism.valid(answers).tolist() == [False, True, False, True]
 
@@ -142,14 +144,14 @@ def test_a_position_with_both_signs_is_not_a_possible_answer() -> None:
 )
 def test_strange_tables_are_refused(build: Any, person: object, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
-        build(KEYS, LADDER, {}).encode([{}, person], SeededBits(1))
+        whole(build(KEYS, LADDER, {})).encode([{}, person], SeededBits(1))
 
 
 def test_truth_adds_over_parts_of_a_fleet() -> None:
-    mechanism = LPP.build(KEYS, LADDER, {})
+    mechanism = whole(LPP.build(KEYS, LADDER, {}))
     people = [{"bread": 0.5, "milk": -1.0}, {}, {"bread": 1.0}]
-    top, bottom = mechanism.truth_parts(people[:1])
-    more, rest = mechanism.truth_parts(people[1:])
+    top, bottom = mechanism.simulator.truth_parts(people[:1])
+    more, rest = mechanism.simulator.truth_parts(people[1:])
     np.testing.assert_allclose((top + more)[:4] / (bottom + rest)[:4], mechanism.truth(people)[:4])
     np.testing.assert_allclose(mechanism.truth(people)[:4], [2 / 3, 0.75, 1 / 3, -1.0])
     assert math.isnan(mechanism.truth(people)[5])
@@ -160,25 +162,26 @@ def test_simulated_people_have_no_more_keys_than_the_padding() -> None:
     words = SeededBits(1).words(200)
     picks = np.arange(200) % 3
     for padding in (1, 2):
-        people = PCKVUE.build(KEYS, LADDER, {"padding": padding}).simulate(picks, words)
+        people = whole(PCKVUE.build(KEYS, LADDER, {"padding": padding})).simulate(picks, words)
         assert max(len(person) for person in people) == padding
         assert all(-1.0 <= value <= 1.0 for person in people for value in person.values())
 
 
-def counts_of(mechanism: LPP, devices: int = 6000, seed: int = 5) -> tuple[KeyValueCounts, Tally, Any]:
+def counts_of(mechanism: Mechanism, devices: int = 6000, seed: int = 5) -> tuple[KeyValueCounts, Tally, Any]:
     values = simulated_values(mechanism, devices, seed)
     tally = simulated_tally(mechanism, values, seed)
-    return mechanism._counts(tally), tally, values
+    assert isinstance(mechanism.estimator, LPPEstimator)
+    return mechanism.estimator.counts(tally), tally, values
 
 
 def test_one_rung_gives_the_closed_form_and_several_the_general_least_squares() -> None:
-    single = LPP.build(KEYS, [2.0], {})
+    single = whole(LPP.build(KEYS, [2.0], {}))
     counts, _, _ = counts_of(single)
     found = pooled_key_values(counts)
-    alone = estimate_key_values(counts.users[0], counts.plus[0], counts.minus[0], single.rung_parameters[0])
+    alone = estimate_key_values(counts.users[0], counts.plus[0], counts.minus[0], rung_parameters(single.chain)[0])
     np.testing.assert_allclose(found.share, alone.share)
     np.testing.assert_allclose(found.mean_variance, alone.mean_variance)
-    several = LPP.build(KEYS, LADDER, {})
+    several = whole(LPP.build(KEYS, LADDER, {}))
     counts, tally, _ = counts_of(several)
     pooled, likely = pooled_key_values(counts), likely_key_values(counts)[0]
     for key in range(3):
@@ -195,7 +198,7 @@ def test_one_rung_gives_the_closed_form_and_several_the_general_least_squares() 
 
 
 def test_the_stratified_estimate_is_the_mean_of_all_debiased_answers() -> None:
-    mechanism = LPP.build(KEYS, LADDER, {})
+    mechanism = whole(LPP.build(KEYS, LADDER, {}))
     counts, _, _ = counts_of(mechanism)
     found = stratified_key_values(counts)
     score = sum(counts.users[g] * counts.raw(g)[0] for g in range(3)) / counts.users.sum(axis=0)
@@ -204,7 +207,7 @@ def test_the_stratified_estimate_is_the_mean_of_all_debiased_answers() -> None:
 
 
 def test_rungs_that_disagree_are_not_pooled() -> None:
-    mechanism = LPP.build(KEYS[:1], [1.0, 3.0], {})
+    mechanism = whole(LPP.build(KEYS[:1], [1.0, 3.0], {}))
     low = mechanism.draw(np.full(4000, 1), SeededBits(1)).answers[0]
     high = mechanism.draw(np.zeros(4000, dtype=np.int64), SeededBits(2)).answers[1]
     counts = np.stack([np.bincount(low, minlength=3), np.bincount(high, minlength=3)])
@@ -218,7 +221,7 @@ def test_rungs_that_disagree_are_not_pooled() -> None:
 
 @pytest.mark.statistical
 def test_equal_rungs_pass_the_homogeneity_test_as_often_as_they_should() -> None:
-    mechanism = LPP.build(KEYS, LADDER, {})
+    mechanism = whole(LPP.build(KEYS, LADDER, {}))
     passed = 0
     for seed in range(100):
         counts, _, _ = counts_of(mechanism, 2000, seed)
@@ -246,7 +249,7 @@ def test_a_mean_without_a_bounded_interval_is_no_number() -> None:
 
 
 def test_a_tally_of_few_answers_gives_null_and_not_nonsense() -> None:
-    mechanism = LPP.build(KEYS, [0.0, 1.0], {})
+    mechanism = whole(LPP.build(KEYS, [0.0, 1.0], {}))
     tally = Tally.empty(2, 1, 9)
     tally.counts[1, 0, [0, 1, 3]] = 1
     tally.users[1, 0] = 3
@@ -270,7 +273,7 @@ def test_impossible_counts_are_refused() -> None:
 
 @pytest.mark.parametrize("population", ["fleet", "sampling"])
 def test_the_fleet_does_not_pay_for_who_has_the_key(population: Any) -> None:
-    mechanism = LPP.build(KEYS, LADDER, {})
+    mechanism = whole(LPP.build(KEYS, LADDER, {}))
     counts, tally, _ = counts_of(mechanism)
     found = mechanism.estimate(tally, population=population)
     estimate = pooled_key_values(counts)
@@ -280,9 +283,10 @@ def test_the_fleet_does_not_pay_for_who_has_the_key(population: Any) -> None:
 
 
 def test_a_graph_adds_up_its_items() -> None:
-    mechanism = LPP.build(KEYS, LADDER, {})
+    mechanism = whole(LPP.build(KEYS, LADDER, {}))
     _, tally, people = counts_of(mechanism, 30_000, 9)
-    found = mechanism.estimate_graph(tally)
+    assert isinstance(mechanism.estimator, LPPEstimator)
+    found = mechanism.estimator.estimate_graph(tally)
     edges = sum(len(person) for person in people)
     weight = sum(sum(person.values()) for person in people)
     # Five standard errors, fixed seed: a check of scale, not of law.

@@ -24,8 +24,9 @@ from estimators.inference.inversion import Rungs
 from estimators.inference.likelihood import active, is_linear, log_likelihood, retention_mle, score, water_fill
 from estimators.inference.pooling import stratified
 from estimators.inference.utility_optimized import urap_probabilities
-from estimators.mechanisms import mechanism_class
-from tests.support.simulate import simulated_values, tally_of
+from estimators.simulation.tallies import tally_of
+from tests.support.mechanism import build
+from tests.support.simulate import simulated_values
 
 Floats = NDArray[np.float64]
 
@@ -228,18 +229,18 @@ def test_bit_vectors_of_several_rungs_are_fitted_together() -> None:
 @pytest.mark.parametrize(("name", "parameters"), [("sue", {}), ("oue", {}), ("urap", {"sensitive": ["a", "b", "c"]})])
 def test_the_reports_of_a_fleet_are_fitted_as_they_are_stored(name: str, parameters: dict[str, object]) -> None:
     labels = [*"abcdefghij"]
-    mechanism = mechanism_class(name).build(labels, (1.0, 2.0, 4.0), parameters)
+    mechanism = build(name, labels, (1.0, 2.0, 4.0), parameters)
     values = simulated_values(mechanism, 6_000, 3)
     bits = SeededBits(3, "reports")
     drawn = mechanism.draw(mechanism.encode(values, bits), bits)
     rungs = np.arange(6_000) % 3
     answers = np.stack([drawn.answers[rung][i] for i, rung in enumerate(rungs)])
-    channels = mechanism.chain.channels  # type: ignore[attr-defined]
+    channels = mechanism.chain.channels
     found = reports_mle(channels, answers, rungs, sensitive=3 if parameters else None)
     assert found is not None
     assert found.stopped == "converged: certified"
     # The whole vector knows that shares sum to one; the bits alone do not. Both are near the truth.
-    alone = mechanism.estimate(tally_of(mechanism, drawn, rungs), method="pooled")
+    alone = mechanism.estimate(tally_of(mechanism.specification, drawn, rungs), method="pooled")
     truth = mechanism.truth(values)
     assert np.abs(found.shares - truth).sum() < np.abs(alone.value - truth).sum() + 0.02
     assert np.abs(found.shares - truth).max() < 0.05

@@ -11,10 +11,9 @@ import pytest
 from estimators.channels.channel import RetentionChannel, binary
 from estimators.intervals.always_valid import YesNo, confidence_interval, confidence_sequence, log_e
 from estimators.intervals.checkpoints import Checkpoint, advance, bounds_now, checkpoint_alpha, reference_information
-from estimators.mechanism import Mechanism
-from estimators.mechanisms import mechanism_class
 from estimators.planning.gradual_release import kernel
 from estimators.planning.widths import grr_chances
+from tests.support.mechanism import Mechanism, build
 from tests.support.simulate import simulated_tally, simulated_values
 
 OFFERED = [
@@ -117,7 +116,7 @@ def test_many_values_are_bounded_like_one() -> None:
 @pytest.mark.parametrize("case", OFFERED, ids=[case[0] for case in OFFERED])
 def test_mechanisms_offer_bounds_around_their_estimates(case: tuple[str, list[str], dict[str, object]]) -> None:
     name, labels, parameters = case
-    mechanism = mechanism_class(name).build(labels, (1.0, 2.0, 4.0), parameters)
+    mechanism = build(name, labels, (1.0, 2.0, 4.0), parameters)
     values = simulated_values(mechanism, 5_000, 1)
     tally = simulated_tally(mechanism, values, 1)
     bounds = mechanism.always_valid(tally, alpha=0.05)
@@ -140,7 +139,7 @@ def test_mechanisms_offer_bounds_around_their_estimates(case: tuple[str, list[st
 def test_answers_that_do_not_collapse_to_bits_offer_none(
     name: str, labels: list[str], parameters: dict[str, object]
 ) -> None:
-    mechanism: Mechanism = mechanism_class(name).build(labels, (1.0, 2.0), parameters)
+    mechanism: Mechanism = build(name, labels, (1.0, 2.0), parameters)
     tally = simulated_tally(mechanism, simulated_values(mechanism, 100, 1), 1)
     assert mechanism.always_valid(tally) is None
 

@@ -6,7 +6,8 @@ import pytest
 
 from deploy.docs import DOCS, generated_block
 from estimators.mechanism import ParameterError
-from estimators.mechanisms import catalogue, mechanism_class, names
+from estimators.mechanisms import catalogue
+from estimators.mechanisms.registry import names, specification_class
 
 
 def test_the_page_is_not_stale() -> None:
@@ -17,16 +18,16 @@ def test_the_page_is_not_stale() -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_every_mechanism_speaks_in_whole_sentences(name: str) -> None:
-    kind = mechanism_class(name)
+    kind = specification_class(name)
     for sentence in (catalogue.summary(kind), *kind.corrections):
         assert sentence[0].isupper() or not sentence[0].isalpha()
         assert sentence.endswith((".", ";")), sentence
-    assert set(kind.estimators) <= {"pooled", "stratified", "mle"}
+    assert set(kind.methods) <= {"pooled", "stratified", "mle"}
 
 
 @pytest.mark.parametrize("name", names())
 def test_a_parameter_that_is_not_on_the_page_is_refused(name: str) -> None:
     with pytest.raises(ParameterError) as refused:
-        mechanism_class(name).build(["a", "b"], [1.0], {"no_such_parameter": 1})
+        specification_class(name).build(["a", "b"], [1.0], {"no_such_parameter": 1})
     assert refused.value.field == "no_such_parameter"
-    assert all(parameter in str(refused.value) for parameter in mechanism_class(name).parameters)
+    assert all(parameter in str(refused.value) for parameter in specification_class(name).parameters)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from estimators.mechanisms import names
+from estimators.mechanisms.registry import names
 from tests.support.checks import Example, check_mechanism
 from tests.support.examples import EXAMPLES
 

@@ -15,7 +15,9 @@ from estimators.mechanism import ParameterError
 from estimators.mechanisms.k_randomization import KRandomization
 from estimators.mechanisms.mean import Mean
 from estimators.mechanisms.rappor import RAPPOR
+from estimators.planning.crowd_delta import failure_chance
 from estimators.tally import Tally
+from tests.support.mechanism import whole
 from tests.support.simulate import simulated_tally
 
 STRINGS = tuple(f"site-{i}" for i in range(12))
@@ -49,13 +51,13 @@ def perfect_tally(rappor: RAPPOR, shares: np.ndarray[Any, Any], users: int) -> T
 def test_average_counts_decode_to_the_shares() -> None:
     rappor = RAPPOR(STRINGS, (2.0, 6.0), bits=32, cohorts=4, open_list=False)
     shares = np.arange(1, 13) / 78
-    found = rappor.estimate(perfect_tally(rappor, shares, 10**9))
+    found = whole(rappor).estimate(perfect_tally(rappor, shares, 10**9))
     assert found.value == pytest.approx(shares, abs=1e-6)
 
 
 def test_more_strings_than_equations_are_picked_by_regression() -> None:
     many = tuple(f"site-{i}" for i in range(200))
-    rappor = RAPPOR(many, (10.0,), bits=32, cohorts=3)
+    rappor = whole(RAPPOR(many, (10.0,), bits=32, cohorts=3))
     values = ["site-3"] * 8000 + ["site-77"] * 6000 + ["site-150"] * 6000
     found = rappor.estimate(simulated_tally(rappor, values, 5))
     assert any("picked by regression" in note for note in found.notes)
@@ -63,7 +65,7 @@ def test_more_strings_than_equations_are_picked_by_regression() -> None:
 
 
 def test_strings_outside_the_list_do_not_pass_for_known_ones() -> None:
-    rappor = RAPPOR(STRINGS, (8.0,), bits=64, cohorts=8)
+    rappor = whole(RAPPOR(STRINGS, (8.0,), bits=64, cohorts=8))
     values = [f"unknown-{i}" for i in range(20_000)] + ["site-2"] * 20_000
     found = rappor.estimate(simulated_tally(rappor, values, 5))
     assert np.flatnonzero(significant(found)).tolist() == [2]
@@ -71,14 +73,14 @@ def test_strings_outside_the_list_do_not_pass_for_known_ones() -> None:
 
 
 def test_the_non_negative_view_says_so_and_stays_non_negative() -> None:
-    rappor = RAPPOR(STRINGS, (2.0,), bits=64, cohorts=2)
+    rappor = whole(RAPPOR(STRINGS, (2.0,), bits=64, cohorts=2))
     found = rappor.estimate(simulated_tally(rappor, ["site-1"] * 2000, 5), method="mle")
     assert (found.value >= 0).all()
     assert any("non-negative" in note for note in found.notes)
 
 
 def test_nobody_gives_no_estimate() -> None:
-    rappor = RAPPOR(STRINGS, (2.0,), bits=16, cohorts=2)
+    rappor = whole(RAPPOR(STRINGS, (2.0,), bits=16, cohorts=2))
     found = rappor.estimate(Tally.empty(1, 2, 16))
     assert np.isnan(found.value).all()
     assert found.users == 0
@@ -86,7 +88,7 @@ def test_nobody_gives_no_estimate() -> None:
 
 def test_an_empty_string_is_refused() -> None:
     with pytest.raises(ParameterError, match="not empty"):
-        RAPPOR(STRINGS, (2.0,)).encode([""], SeededBits(1))
+        whole(RAPPOR(STRINGS, (2.0,))).encode([""], SeededBits(1))
 
 
 def test_holm_steps_down() -> None:
@@ -95,7 +97,7 @@ def test_holm_steps_down() -> None:
 
 
 def test_a_mean_is_clipped_to_its_range_and_a_hole_is_refused() -> None:
-    mean = Mean("age", (1.0,), low=0.0, high=100.0)
+    mean = whole(Mean("age", (1.0,), low=0.0, high=100.0))
     assert mean.encode([-5.0, 250], SeededBits(1)).tolist() == [0, 1]
     assert mean.truth([-5.0, 250, 50]) == pytest.approx(50)
     for hole in (float("nan"), None, "12", True):
@@ -113,13 +115,13 @@ def test_one_end_is_as_private_as_the_other() -> None:
 def test_a_crowd_states_its_failure_chance_and_charges_the_record() -> None:
     single = KRandomization(("ill",), 0.6931471805599453, least_records=1000)
     assert single.epsilons[0] == pytest.approx(3.3926, abs=1e-3)
-    assert single.delta == pytest.approx(3.4728e-5, rel=1e-3)
-    assert 0 < KRandomization(("a", "b"), 1.0, least_records=100, copies=3).delta < 1
+    assert failure_chance(single) == pytest.approx(3.4728e-5, rel=1e-3)
+    assert 0 < failure_chance(KRandomization(("a", "b"), 1.0, least_records=100, copies=3)) < 1
     assert not single.guarantee.local
 
 
 def test_a_window_that_is_too_small_is_pointed_out() -> None:
-    crowd = KRandomization(("ill",), 1.0, least_records=1000)
+    crowd = whole(KRandomization(("ill",), 1.0, least_records=1000))
     values = [True] * 100 + [False] * 100
     assert "fewer than the 1000 promised" in crowd.estimate(simulated_tally(crowd, values, 1)).notes[0]
     assert crowd.truth([["ill"], []]).tolist() == [0.5]

@@ -10,15 +10,16 @@ import pytest
 
 from estimators.channels.bits import unpack
 from estimators.exact.randomness import SeededBits
-from estimators.mechanism import Mechanism, ParameterError
-from estimators.mechanisms import mechanism_class
+from estimators.mechanism import ParameterError
+from tests.support.mechanism import Mechanism
+from tests.support.mechanism import build as built
 from tests.support.simulate import simulated_tally
 
 VALUES = ["walk", "clinic", "shop", "bar"]
 
 
 def build(name: str, **parameters: Any) -> Mechanism:
-    return mechanism_class(name).build(VALUES, (0.5, 1.0, 2.0), parameters)
+    return built(name, VALUES, (0.5, 1.0, 2.0), parameters)
 
 
 def test_a_sensitive_value_never_leaves_the_protected_answers() -> None:
@@ -53,7 +54,7 @@ def test_a_vector_that_tells_two_values_cannot_be_genuine() -> None:
 @pytest.mark.parametrize("theta", [None, 0.5, 0.2, 0.9])
 def test_the_chain_of_bits_is_exact_whatever_theta(theta: float | None) -> None:
     mechanism = build("urap", sensitive=["clinic"], **({} if theta is None else {"theta": theta}))
-    chain = mechanism.chain  # type: ignore[attr-defined]
+    chain = mechanism.chain
     assert all(cost <= level for cost, level in zip(mechanism.epsilons, mechanism.ladder, strict=True))
     for lower, upper, kernel in zip(chain.channels, chain.channels[1:], chain.kernels, strict=False):
         for low, high, step in zip(lower.blocks, upper.blocks, kernel.blocks, strict=True):

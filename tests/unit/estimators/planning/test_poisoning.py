@@ -9,11 +9,13 @@ import pytest
 
 from estimators.mechanisms.grr import GRR
 from estimators.mechanisms.unary import OUE, SUE
-from estimators.planning.poisoning import Influence, honest_tally, influence
+from estimators.planning.poisoning import Influence, influence
 from estimators.planning.widths import grr_chances, oue_chances, sue_chances
+from estimators.simulation.tallies import trial_tally
 from estimators.tally import Tally
 from tests.support.checks import Example
 from tests.support.examples import EXAMPLES
+from tests.support.mechanism import whole
 
 LABELS = ["a", "b", "c", "d"]
 
@@ -42,21 +44,21 @@ def test_the_more_private_the_level_the_louder_each_liar() -> None:
 
 
 def test_liars_move_an_estimate_exactly_as_far_as_the_formula_says() -> None:
-    mechanism, liars = GRR(LABELS, [1.0]), 500
-    honest = honest_tally(mechanism, 0)
+    mechanism, liars = whole(GRR(LABELS, [1.0])), 500
+    honest = trial_tally(mechanism.specification, 0)
     lies = Tally.empty(1, 1, 4)
     lies.counts[0, 0, 2], lies.users[0, 0] = liars, liars
     before, after = mechanism.estimate(honest).value, mechanism.estimate(honest + lies).value
-    down, up = influence(mechanism, 0).shift(before, liars, honest.total_users + liars)
+    down, up = influence(mechanism.specification, 0).shift(before, liars, honest.total_users + liars)
     assert after[2] - before[2] == pytest.approx(up[2], rel=1e-9)
     assert after[0] - before[0] == pytest.approx(down[0], rel=1e-9)
 
 
 def test_few_liars_ahead_of_the_others_move_a_pooled_estimate_no_further_than_said() -> None:
-    mechanism = GRR(LABELS, [0.5, 2.0])
-    honest = honest_tally(mechanism, 0)
+    mechanism = whole(GRR(LABELS, [0.5, 2.0]))
+    honest = trial_tally(mechanism.specification, 0)
     before = mechanism.estimate(honest).value
-    told = influence(mechanism, 0, liars_rung=1)
+    told = influence(mechanism.specification, 0, liars_rung=1)
     for liars in (1, 5, 20, 200, 2_000):
         lies = Tally.empty(2, 1, 4)
         lies.counts[1, 0, 2], lies.users[1, 0] = liars, liars
@@ -71,10 +73,10 @@ def test_few_liars_ahead_of_the_others_move_a_pooled_estimate_no_further_than_sa
 def test_no_answer_of_any_mechanism_is_louder_than_said(example: Example) -> None:
     mechanism = example.build()
     rung = mechanism.rungs - 1
-    told = influence(mechanism, rung)
+    told = influence(mechanism.specification, rung)
     assert math.isfinite(told.loudest)
     assert told.loudest > 0
-    honest, rng = honest_tally(mechanism, rung), np.random.default_rng(1)
+    honest, rng = trial_tally(mechanism.specification, rung), np.random.default_rng(1)
     before = mechanism.estimate(honest).value
     for _ in range(40):
         lie = Tally.empty(mechanism.rungs, mechanism.groups, mechanism.answer.cells)

@@ -9,7 +9,6 @@ from itertools import product
 import numpy as np
 import pytest
 
-from estimators.mechanisms import mechanism_class
 from estimators.papers.pitfalls import adaptive_expectation, averaging_rounds
 from estimators.planning.accounting import (
     add_up,
@@ -34,6 +33,7 @@ from estimators.planning.widths import (
     users_needed,
     users_to_alarm,
 )
+from tests.support.mechanism import build
 
 
 def test_sums_are_rounded_up() -> None:
@@ -47,7 +47,7 @@ def test_sums_are_rounded_up() -> None:
 
 
 def test_a_chain_costs_its_highest_released_rung() -> None:
-    mechanism = mechanism_class("grr").build(["a", "b", "c"], (0.5, 1.0, 2.0), {})
+    mechanism = build("grr", ["a", "b", "c"], (0.5, 1.0, 2.0), {})
     assert chain_cost(mechanism.epsilons, []) == 0.0
     assert chain_cost(mechanism.epsilons, [0, 2]) == mechanism.epsilons[2]
     assert windows_cost(mechanism.epsilons, [2, -1, 0]) >= mechanism.epsilons[2] + mechanism.epsilons[0]

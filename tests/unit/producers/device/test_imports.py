@@ -10,12 +10,13 @@ SERVER_ONLY = {"scipy", "numba", "pandas", "kafka", "aiokafka", "confluent_kafka
 DRAW = """
 import sys
 import producers.device.agent, producers.device.ledger, producers.device.outbox
-from estimators.mechanisms import mechanism_class, names
+from estimators.mechanisms.registry import names, randomizer_of, specification_class
 from estimators.exact.randomness import SecureBits
 for name in names():
-    mechanism_class(name)
-grr = mechanism_class("grr").build(["a", "b"], [0.5, 1.0], {})
-grr.draw(grr.encode(["a"], SecureBits()), SecureBits())
+    specification_class(name)
+grr = specification_class("grr").build(["a", "b"], [0.5, 1.0], {})
+randomizer = randomizer_of(grr)
+randomizer.draw(randomizer.encode(["a"], SecureBits()), SecureBits())
 print(*sorted({module.split(".")[0] for module in sys.modules}))
 """
 

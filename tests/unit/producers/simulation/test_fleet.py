@@ -10,6 +10,7 @@ import pytest
 
 from estimators.mechanisms.grr import GRR
 from estimators.mechanisms.k_randomization import KRandomization
+from estimators.simulation.simulator import simulator_of
 from producers.simulation.fleet import BlockWindow, Plan
 from producers.simulation.run import FleetRun, Progress
 from producers.simulation.scenarios import SCENARIOS, falling_shares, pick, scenario_named
@@ -180,7 +181,7 @@ def test_the_journal_knows_the_highest_rung_that_the_broker_has(tmp_path: Path) 
 def test_copies_have_tokens_of_their_own_and_never_share_a_frame() -> None:
     copied = KRandomization(("x", "y"), 0.7, least_records=500, copies=3)
     fleet = replace(plan("steady", devices=600), survey=replace(survey(), mechanism=copied, opens_ms=(0,)))
-    fleet = replace(fleet, base_shares=falling_shares(copied.simulated_values))
+    fleet = replace(fleet, base_shares=falling_shares(simulator_of(copied).kinds))
     block = BlockWindow(fleet, 0, 0)
     assert block.rows == 1_800
     owner = {token.tobytes(): row // 3 for row, token in enumerate(block.tokens)}

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from estimators.estimation.registry import estimator_of
 from estimators.exact.randomness import SeededBits
 from estimators.intervals.always_valid import confidence_sequence
+from estimators.mechanisms.registry import randomizer_of
 from estimators.tally import Tally
 from producers.survey.alert_ranges import rule_problems
 from producers.survey.check import explain
@@ -74,7 +76,8 @@ def counted(known: Survey, shares: Sequence[float], devices: int, *, seed: int =
     tally = Tally.empty(mechanism.rungs, 1, mechanism.answer.cells)
     values = rng.choice(list(mechanism.labels), size=devices, p=shares)
     bits = SeededBits(seed)
-    drawn = mechanism.draw(mechanism.encode(list(values), bits), bits)
+    randomizer = randomizer_of(mechanism)
+    drawn = randomizer.draw(randomizer.encode(list(values), bits), bits)
     rungs = rng.integers(0, mechanism.rungs, size=devices)
     for rung in range(mechanism.rungs):
         answers = drawn.answers[rung][rungs == rung]
@@ -106,7 +109,7 @@ def test_a_share_beyond_its_threshold_is_noticed_and_one_inside_is_not(store: Me
 def test_every_rule_has_its_part_of_alpha(store: MemoryStore) -> None:
     known = with_rules("mle")
     tally = counted(known, [0.6, 0.3, 0.1], 2_000)
-    questions = known.mechanism.yes_no(tally)
+    questions = estimator_of(known.mechanism).yes_no(tally)
     assert questions is not None
     lower = confidence_sequence(questions, 0.005)[0]
     upper = confidence_sequence(questions, 0.005, side="below")[2]
@@ -191,7 +194,7 @@ def test_rules_that_can_never_speak_are_named() -> None:
 
 
 def record_of(known: Survey, tally: Tally, window_ms: int, alerts: Sequence[AlertBound] = ()) -> EstimateRecord:
-    estimates = known.mechanism.estimate(tally)
+    estimates = estimator_of(known.mechanism).estimate(tally)
     return make_record(known, window_ms, tally, estimates, read_ms=1, computed_ms=WEEK - 1, alerts=alerts)
 
 

@@ -2,12 +2,15 @@
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from estimators.estimates import Estimates
+from estimators.estimation.registry import estimator_of
 from estimators.exact.randomness import SeededBits
+from estimators.mechanisms.registry import randomizer_of
 from estimators.tally import Tally
 from producers.survey.survey import Survey
 from producers.wire.frames import Reports, encode
@@ -47,7 +50,8 @@ def fill(store: MemoryStore, known: Survey, clock: ManualClock, devices: int, wi
         known.mechanism.labels[i] for i in rng.choice(len(known.mechanism.labels), size=devices, p=[0.6, 0.3, 0.1])
     ]
     bits = SeededBits(seed)
-    drawn = known.mechanism.draw(known.mechanism.encode(values, bits), bits)
+    randomizer = randomizer_of(known.mechanism)
+    drawn = randomizer.draw(randomizer.encode(values, bits), bits)
     tokens = rng.integers(0, 256, size=(devices, 16), dtype=np.uint8)
     rungs = rng.integers(0, known.mechanism.rungs, size=devices).astype(np.uint8)
     answers = drawn.answers[rungs, np.arange(devices)].reshape(devices, 1).view(np.uint8)
@@ -100,7 +104,7 @@ def test_a_marked_window_is_estimated_stored_and_published(store: MemoryStore, c
     assert (record.survey, record.window_start_ms, record.window_end_ms) == (colour.id, WEEK, WEEK + 60_000)
     assert record.users == sum(record.users_per_rung) == 3_000
     assert [row.value for row in record.values] == ["red", "green", "blue"]
-    expected = colour.mechanism.estimate(store.tally(colour.id, WEEK, colour.shards, Shape.of(colour)))
+    expected = estimator_of(colour.mechanism).estimate(store.tally(colour.id, WEEK, colour.shards, Shape.of(colour)))
     assert [row.estimate for row in record.values] == list(expected.value)
     assert [row.upper for row in record.values] == list(expected.upper)
     for row in record.values:
@@ -178,14 +182,14 @@ def test_one_window_that_cannot_be_estimated_does_not_stop_the_others(
     colour, outbox, metrics = survey(), Outbox(), worker_metrics()
     fill(store, colour, clock, 10, WEEK)
     fill(store, colour, clock, 20, WEEK - 60_000, seed=2)
-    right = type(colour.mechanism).estimate
+    right = estimator_of(colour.mechanism).estimate
 
-    def sometimes(self: object, tally: Tally, **options: object) -> Estimates:
+    def sometimes(tally: Tally, **options: Any) -> Estimates:
         if tally.total_users == 10:
             raise ArithmeticError("ten is too many")
-        return right(self, tally, **options)  # type: ignore[arg-type]  # passed on as it came
+        return right(tally, **options)
 
-    monkeypatch.setattr(type(colour.mechanism), "estimate", sometimes)
+    monkeypatch.setattr(estimator_of(colour.mechanism), "estimate", sometimes)
     recomputer = Recomputer(store, Known(colour), outbox, "estimates", clock=clock, metrics=metrics)
     assert recomputer.tick() == 1
     assert [mark.window_ms for mark in store.dirty()] == [WEEK]
@@ -293,7 +297,7 @@ def test_the_thread_goes_on_when_the_store_was_away(store: MemoryStore, clock: M
 def test_what_cannot_be_estimated_is_null() -> None:
     colour = survey()
     nobody = Tally.empty(3, 1, 3)
-    estimates = colour.mechanism.estimate(nobody)
+    estimates = estimator_of(colour.mechanism).estimate(nobody)
     record = make_record(colour, WEEK, nobody, estimates, read_ms=1, computed_ms=2)
     assert record.users == 0
     assert all(row.estimate is None and row.lower is None for row in record.values)
@@ -306,7 +310,9 @@ def test_other_bytes_are_no_estimate() -> None:
         decode_estimate(b"{}")
     colour = survey()
     nobody = Tally.empty(3, 1, 3)
-    later = make_record(colour, WEEK, nobody, colour.mechanism.estimate(nobody), read_ms=1, computed_ms=2).encode()
+    later = make_record(
+        colour, WEEK, nobody, estimator_of(colour.mechanism).estimate(nobody), read_ms=1, computed_ms=2
+    ).encode()
     with pytest.raises(RecordError, match="reads estimates of version 1; got 2; update it"):
         decode_estimate(later.replace(b'"version":1', b'"version":2'))
     assert decode_estimate(later.replace(b'"version":1', b'"version":1,"new":3')).version == 1

@@ -1,0 +1,43 @@
+"""The contract of the server side of a mechanism."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Generic
+
+import numpy as np
+
+from estimators.estimates import Estimates, Floats, Method, Population
+from estimators.intervals.always_valid import YesNo, confidence_interval
+from estimators.mechanism import S
+from estimators.tally import Tally
+
+
+class Estimator(ABC, Generic[S]):
+    """Turns tallies into estimates of the quantities that the specification names."""
+
+    def __init__(self, specification: S) -> None:
+        self.specification = specification
+
+    @abstractmethod
+    def estimate(
+        self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
+    ) -> Estimates:
+        """Turn a tally into estimates. O(rungs x cells), independent of the number of users."""
+
+    def yes_no(self, tally: Tally) -> YesNo | None:  # noqa: ARG002  # for those that can
+        """See every label as a yes/no question of its own; None where answers do not allow it."""
+        return None
+
+    def always_valid(self, tally: Tally, *, alpha: float = 0.05) -> tuple[Floats, Floats] | None:
+        """Return bounds per label that hold at all looks of a window's life together with probability 1 - alpha.
+
+        For surveys whose rungs do not depend on values. None where the mechanism does not offer them.
+        """
+        questions = self.yes_no(tally)
+        if questions is None:
+            return None
+        lower, upper = confidence_interval(questions, alpha)
+        low = np.array([quantity.low for quantity in self.specification.quantities])
+        width = np.array([quantity.high for quantity in self.specification.quantities]) - low
+        return low + width * lower, low + width * upper

@@ -1,0 +1,44 @@
+"""Shares of labels among records whose copies are flipped and mixed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from estimators.estimates import Estimates, Method, Population
+from estimators.estimation.estimator import Estimator
+from estimators.inference.pooling_result import finish, no_estimate
+from estimators.mechanisms.k_randomization import KRandomization
+from estimators.tally import Tally
+
+
+class KRandomizationEstimator(Estimator[KRandomization]):
+    """Shares from flipped bits; the tally counts copies."""
+
+    def estimate(
+        self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
+    ) -> Estimates:
+        """Estimate the share of records with each bit set; the tally counts copies, all methods agree on one rung."""
+        mechanism = self.specification
+        ones, sent = tally.counts.sum(axis=(0, 1)), int(tally.users.sum())
+        if sent == 0:
+            return no_estimate(mechanism.labels, method, population, alpha, ())
+        flip, slope = mechanism.flip, 1 - 2 * mechanism.flip
+        shares = (ones / sent - flip) / slope
+        variance = np.full(len(mechanism.labels), flip * (1 - flip) / (sent * slope**2))
+        records = sent / mechanism.copies
+        if population == "sampling":
+            inside = np.clip(shares, 0, 1)
+            # Copies of one record share its value: the spread of values is that of records, not of copies.
+            variance = variance + (inside * (1 - inside) / (records - 1) if records > 1 else 0.25)
+        short = f"{records:.0f} records, fewer than the {mechanism.least_records} promised: hold or merge this window"
+        return finish(
+            mechanism.labels,
+            shares,
+            variance,
+            None,
+            users=sent,
+            method=method,
+            population=population,
+            alpha=alpha,
+            notes=(short,) if records < mechanism.least_records else (),
+        )
