@@ -1,4 +1,4 @@
-"""Where the files that are not code live, in a checkout and in an installed wheel."""
+"""Folders of files that are not code, in a checkout and in an installed wheel."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Logs on stderr: human on a terminal, one JSON object per line otherwise; repeated lines are held back."""
+"""Logs on stderr: human on a terminal, one JSON object per line otherwise; repeated lines are suppressed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from producers.clock import Clock, system_clock
 
 Format = Literal["auto", "human", "json"]
 
-# aiokafka writes thousands of lines a minute while a broker is away. Shorter: the disk fills with them. Longer: an
-# operator who has just attached to the log does not see that the broker is still away.
+# aiokafka writes thousands of lines a minute while a broker is down. Shorter: the lines fill the disk. Longer: an
+# operator who has just opened the log does not see that the broker is still down.
 QUIET_SECONDS = 10.0
 CHATTY = ("aiokafka", "kafka", "faust", "mode")
 """Loggers of libraries whose lines may repeat without end."""
@@ -37,7 +37,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class RateLimit(logging.Filter):
-    """Let one line per logger, level and template pass in `seconds`, and say how many were held back."""
+    """Let one line per logger, level and template pass in `seconds`; the next one has the number suppressed."""
 
     def __init__(self, seconds: float = QUIET_SECONDS, *, clock: Clock = system_clock) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class RateLimit(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Tell whether the record passes."""
-        # Templates of strangers may carry numbers in themselves; the first 40 characters tell them apart well enough.
+        # Templates of other libraries may contain numbers; their first 40 characters are the key.
         key = (record.name, record.levelno, str(record.msg)[:40])
         now_ms = self._clock()
         with self._lock:
@@ -60,12 +60,12 @@ class RateLimit(logging.Filter):
                 self._seen.clear()
             self._seen[key] = (now_ms, 0)
         if held:
-            record.msg, record.args = f"{record.getMessage()} (and {held} more like it)", ()
+            record.msg, record.args = f"{record.getMessage()} ({held} similar lines suppressed)", ()
         return True
 
 
 class StateLog:
-    """Says once that something went away, now and then that it still is, and once that it is back.
+    """Logs once that a service is down, repeats it at intervals, and logs once that it is up again.
 
     >>> import io
     >>> stream = io.StringIO()
@@ -73,8 +73,8 @@ class StateLog:
     >>> redis = StateLog(logger, "Redis")
     >>> redis.down("refused"); redis.down("refused"); redis.up(); redis.up()
     >>> print(stream.getvalue().strip())
-    Redis is away: refused; waiting, nothing is lost
-    Redis is back
+    Redis is down: refused; retrying
+    Redis is up again
     """
 
     def __init__(
@@ -88,28 +88,28 @@ class StateLog:
 
     @property
     def is_up(self) -> bool:
-        """Tell whether the last word was `up`."""
+        """Whether the last call was `up`."""
         return self._down_ms is None
 
     def down(self, why: object) -> None:
-        """Note that it is away."""
+        """Record that it does not answer."""
         now_ms = self._clock()
         if self._down_ms is None:
             self._down_ms = self._said_ms = now_ms
-            self._logger.warning("%s is away: %s; waiting, nothing is lost", self._what, why)
+            self._logger.warning("%s is down: %s; retrying", self._what, why)
         elif now_ms - self._said_ms >= self._repeat_ms:
             self._said_ms = now_ms
-            self._logger.warning("%s is still away after %d s: %s", self._what, (now_ms - self._down_ms) // 1_000, why)
+            self._logger.warning("%s is still down after %d s: %s", self._what, (now_ms - self._down_ms) // 1_000, why)
 
     def up(self) -> None:
-        """Note that it answers."""
+        """Record that it answers."""
         if self._down_ms is not None:
             self._down_ms = None
-            self._logger.warning("%s is back", self._what)
+            self._logger.warning("%s is up again", self._what)
 
 
 def configure(level: str = "info", format: Format = "auto", *, stream: TextIO | None = None) -> None:  # noqa: A002
-    """Send all logs of this process to stderr, and rate-limit the libraries that repeat themselves."""
+    """Send all logs of this process to stderr, and rate-limit libraries that repeat their lines."""
     target = stream or sys.stderr
     handler = logging.StreamHandler(target)
     if format == "json" or (format == "auto" and not target.isatty()):
@@ -122,6 +122,6 @@ def configure(level: str = "info", format: Format = "auto", *, stream: TextIO | 
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     for name in CHATTY:
-        # Their infos tell of every step of every rebalance; `debug` shows them.
+        # Their info lines describe every step of every rebalance; `debug` shows them.
         quiet = logging.WARNING if level.lower() != "debug" else logging.INFO
         logging.getLogger(name).setLevel(max(quiet, root.level))

@@ -1,4 +1,4 @@
-"""Settings: variables `THAW_*`, overruled by flags. One table gives variables, flags, `thaw config` and the docs."""
+"""Settings: variables `THAW_*`, overridden by flags. One table gives variables, flags, `thaw config` and the docs."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 MASK = "********"
 LOCAL_VARIABLES = frozenset({"THAW_KAFKA_LIBS"})
-"""Variables of the parts that are started on this machine; not settings of a deployed system."""
+"""Variables of services that are started on this machine; not settings of a deployed system."""
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off", ""}
 
 
 class SettingsError(ValueError):
-    """A setting cannot be right; the message names the variable, what came and what to do."""
+    """A setting is invalid; the message names the variable, its value and the remedy."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What the table says about a setting beside its type and default."""
+    """What the table says about a setting besides its type and default."""
 
     help: str
     secret: bool = False
@@ -45,24 +45,26 @@ class About:
 class Settings:
     """All settings of a process. Field `kafka` is the variable `THAW_KAFKA` and the flag `--kafka`, and so on."""
 
-    kafka: Annotated[str, About("Kafka brokers to start from, host:port, separated by commas.")] = "127.0.0.1:9092"
-    kafka_security: Annotated[Security, About("How to talk to Kafka.")] = "PLAINTEXT"
-    kafka_ca: Annotated[str, About("File with the certificates that sign the brokers'; the system's if empty.")] = ""
-    kafka_cert: Annotated[str, About("File with this client's certificate, for brokers that ask for one.")] = ""
-    kafka_key: Annotated[str, About("File with the key of this client's certificate.")] = ""
-    kafka_sasl: Annotated[SaslMechanism, About("SASL mechanism, if the security is one of SASL_*.")] = "SCRAM-SHA-512"
+    kafka: Annotated[str, About("Bootstrap brokers of Kafka, host:port, separated by commas.")] = "127.0.0.1:9092"
+    kafka_security: Annotated[Security, About("Security protocol of the connection to Kafka.")] = "PLAINTEXT"
+    kafka_ca: Annotated[str, About("CA file for the brokers' certificates; the system's CAs if empty.")] = ""
+    kafka_cert: Annotated[str, About("Client certificate file, for brokers that require one.")] = ""
+    kafka_key: Annotated[str, About("Key file of the client certificate.")] = ""
+    kafka_sasl: Annotated[SaslMechanism, About("SASL mechanism, with a SASL security protocol.")] = "SCRAM-SHA-512"
     kafka_user: Annotated[str, About("SASL user name.")] = ""
     kafka_password: Annotated[str, About("SASL password.", secret=True)] = ""
-    redis: Annotated[str, About("Redis to keep the counts in; rediss:// for TLS.")] = "redis://127.0.0.1:6379/0"
-    redis_ca: Annotated[str, About("File with the certificates that sign Redis'; the system's if empty.")] = ""
+    redis: Annotated[str, About("URL of the Redis that holds the counts; rediss:// for TLS.")] = (
+        "redis://127.0.0.1:6379/0"
+    )
+    redis_ca: Annotated[str, About("CA file for the certificate of Redis; the system's CAs if empty.")] = ""
     surveys: Annotated[str, About("Folder of survey files (TOML); the example surveys if empty.")] = ""
-    prefix: Annotated[str, About("Put before the names of all topics and keys, so that several systems can share.")] = (
+    prefix: Annotated[
+        str, About("Prefix of all topics and keys, so that several systems can share Kafka and Redis.")
+    ] = ""
+    group: Annotated[str, About("Consumer group of the workers.")] = "thaw-workers"
+    instance: Annotated[str, About("Static name of this worker in its group; host name and metrics port if empty.")] = (
         ""
     )
-    group: Annotated[str, About("Consumer group of the workers.")] = "thaw-workers"
-    instance: Annotated[
-        str, About("Name of this worker in its group, the same after a restart; host name and metrics port if empty.")
-    ] = ""
     partitions: Annotated[
         int,
         About(
@@ -71,31 +73,29 @@ class Settings:
             high=4096,
         ),
     ] = 8
-    replication: Annotated[int, About("Copies that the brokers keep of every topic.", low=1, high=32)] = 1
-    strict: Annotated[bool, About("Refuse to work with a Redis that can evict keys or forget on a restart.")] = False
-    cache_mib: Annotated[
-        int, About("Memory that a worker may spend on tables of tokens, in MiB.", low=1, high=1 << 20)
-    ] = 512
-    tick_ms: Annotated[
-        int, About("Time between two looks for windows to estimate anew, in ms.", low=10, high=600_000)
-    ] = 1_000
+    replication: Annotated[int, About("Replication factor of every topic.", low=1, high=32)] = 1
+    strict: Annotated[bool, About("Refuse a Redis that may evict keys or has no append-only file.")] = False
+    cache_mib: Annotated[int, About("Memory limit of a worker's token tables, in MiB.", low=1, high=1 << 20)] = 512
+    tick_ms: Annotated[int, About("Time between two passes over the recompute queue, in ms.", low=10, high=600_000)] = (
+        1_000
+    )
     patience_seconds: Annotated[
-        int, About("How long a worker keeps trying while Redis is away before it leaves with 75.", low=1, high=86_400)
+        int, About("How long a worker retries while Redis is down before it exits with 75.", low=1, high=86_400)
     ] = 300
-    bind: Annotated[str, About("Address that the HTTP servers listen on; loopback unless you mean it.")] = "127.0.0.1"
-    exporter_port: Annotated[int, About("Port of the exporter; 0 takes a free one.", low=0, high=65_535)] = 9730
-    worker_port: Annotated[int, About("Port of a worker's own metrics; 0 takes a free one.", low=0, high=65_535)] = 9731
+    bind: Annotated[str, About("Address that the HTTP servers listen on.")] = "127.0.0.1"
+    exporter_port: Annotated[int, About("Port of the exporter; 0 for a free one.", low=0, high=65_535)] = 9730
+    worker_port: Annotated[int, About("Port of a worker's metrics; 0 for a free one.", low=0, high=65_535)] = 9731
     value_limit: Annotated[
-        int, About("Values of a survey that get series in /metrics, the most frequent first.", low=1, high=10_000)
+        int, About("Values per survey with series in /metrics, the most frequent first.", low=1, high=10_000)
     ] = 100
-    token: Annotated[
-        str, About("Callers of the exporter must show it as a bearer token; nobody has to if empty.", secret=True)
-    ] = ""
+    token: Annotated[str, About("Bearer token that the exporter requires; none if empty.", secret=True)] = ""
     prometheus: Annotated[
-        str, About("Prometheus whose alerts the page shows, http://host:port; judged from the estimates if empty.")
+        str, About("URL of the Prometheus whose alerts the page shows; computed from the estimates if empty.")
     ] = ""
-    log_level: Annotated[LogLevel, About("Least important log line to show.")] = "info"
-    log_format: Annotated[LogFormat, About("auto: human on a terminal, JSON otherwise.")] = "auto"
+    log_level: Annotated[LogLevel, About("Lowest level of log lines to write.")] = "info"
+    log_format: Annotated[LogFormat, About("Format of log lines; auto is human on a terminal and JSON otherwise.")] = (
+        "auto"
+    )
 
     def __post_init__(self) -> None:
         for row in TABLE:
@@ -107,17 +107,17 @@ class Settings:
 
     @property
     def reports_topic(self) -> str:
-        """Where devices send to."""
+        """The topic that devices send reports to."""
         return self.topic("thaw.reports.v1")
 
     @property
     def estimates_topic(self) -> str:
-        """Where every new estimate is published."""
+        """The topic of estimates."""
         return self.topic("thaw.estimates.v1")
 
     @property
     def dead_letters_topic(self) -> str:
-        """Where reports go that cannot be right."""
+        """The topic of refused frames."""
         return self.topic("thaw.reports.dlq.v1")
 
     @property
@@ -129,8 +129,8 @@ class Settings:
     def instance_id(self) -> str:
         """Name of this worker in its group, unique on this machine and the same after a restart.
 
-        Two workers on one machine cannot serve one port, so the port tells them apart; with a free port the process
-        id has to.
+        Two workers on one machine cannot listen on one port, so the port makes the name unique; with a free port the
+        process id does.
         """
         if self.instance:
             return self.instance
@@ -138,7 +138,7 @@ class Settings:
 
     @property
     def brokers(self) -> list[str]:
-        """The brokers to start from, each host:port."""
+        """The bootstrap brokers, each host:port."""
         return [server.strip() for server in self.kafka.split(",")]
 
     def public(self) -> dict[str, Any]:
@@ -272,7 +272,7 @@ def documentation() -> str:
 
 
 def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]:
-    """Return variables that look like ours but are not: most often misspelt ones."""
+    """Return variables with the prefix THAW_ that are no setting, most often misspelt ones."""
     known = {row.variable for row in TABLE} | LOCAL_VARIABLES
     source = os.environ if environment is None else environment
     return sorted(name for name in source if name.startswith("THAW_") and name not in known)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Run pytest in lanes side by side:  tests/lanes.sh pure|real... [-- PYTEST ARGUMENTS]
+# Run pytest in parallel lanes:  tests/lanes.sh pure|real... [-- PYTEST ARGUMENTS]
 #
-# pure: tests without real parts; real: tests on real Kafka, Redis and Prometheus, all in one process that starts each
-# part once. Every line shows its lane as it comes; each lane's whole output is kept in .cache/logs/, and the closing
+# pure: tests without real services; real: tests on real Kafka, Redis and Prometheus, all in one process that starts
+# each service once. Every line shows its lane as it comes; each lane's whole output is kept in .cache/logs/, and the closing
 # lines of all lanes are repeated at the end. Exit status 0 only if every lane passed.
 set -uo pipefail
 cd "$(dirname "$0")/.."

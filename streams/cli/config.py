@@ -22,4 +22,4 @@ def command(as_json: bool, **flags: Any) -> None:
         for variable, value in shown.items():
             click.echo(f"{variable}={int(value) if isinstance(value, bool) else value}")
     for name in unknown_variables():
-        click.echo(f"{name} is set but is no setting; is it misspelt?", err=True)
+        click.echo(f"{name} is set but is not a setting; check the spelling", err=True)

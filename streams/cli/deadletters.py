@@ -21,18 +21,18 @@ from streams.settings import Settings, load_settings, settings_options
 _CONNECTION = ("kafka", "kafka_security", "kafka_ca", "kafka_cert", "kafka_key", "kafka_sasl", "kafka_user", "prefix")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_reason = click.option("--reason", multiple=True, help="Only letters with this reason; may be given several times.")
+_reason = click.option("--reason", multiple=True, help="Only dead letters with this reason; repeatable.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group("deadletters")
 def command() -> None:
-    """Look at refused reports and send them again once they can be counted."""
+    """List refused reports, and replay them once they can be counted."""
 
 
 @command.command("list")
 @_reason
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1), help="How many, newest last.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1), help="How many to list, newest last.")
 @_json
 @settings_options(*_CONNECTION)
 def list_command(reason: tuple[str, ...], limit: int, as_json: bool, **flags: Any) -> int:
@@ -60,7 +60,7 @@ def list_command(reason: tuple[str, ...], limit: int, as_json: bool, **flags: An
 @_json
 @settings_options(*_CONNECTION)
 def show_command(number: int, as_json: bool, **flags: Any) -> int:
-    """Show dead letter NUMBER: its reason, what its frames claim, its bytes."""
+    """Show dead letter NUMBER: its reason, the headers of its frames, its bytes."""
     settings = load_settings(flags)
 
     def show() -> None:
@@ -84,17 +84,17 @@ def show_command(number: int, as_json: bool, **flags: Any) -> int:
 
 @command.command("replay")
 @_reason
-@click.option("--number", "numbers", multiple=True, type=click.IntRange(0), help="Only this letter; may be repeated.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be sent.")
+@click.option("--number", "numbers", multiple=True, type=click.IntRange(0), help="Only this dead letter; repeatable.")
+@click.option("--dry-run", is_flag=True, help="Print what would be sent; send nothing.")
 @_json
 @settings_options(*_CONNECTION, "surveys", "partitions")
 def replay_command(
     reason: tuple[str, ...], numbers: tuple[int, ...], dry_run: bool, as_json: bool, **flags: Any
 ) -> int:
-    """Send dead letters again that would be counted now: after an upgrade, or when their survey is known.
+    """Replay dead letters that would be accepted now: after an upgrade, or when their survey is known.
 
-    Letters that would be refused again stay where they are. Replaying twice is harmless: a report counts once. Exit
-    status 1 if nothing could be sent though letters were chosen, 75 if Kafka is away.
+    Dead letters that would be refused again are not sent. Replaying twice is safe: a report counts once. Exit status 1
+    if dead letters were selected and none could be sent, 75 if Kafka is down.
     """
     settings = load_settings(flags)
     status = 0

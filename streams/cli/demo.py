@@ -1,4 +1,4 @@
-"""`thaw demo`: run the whole path on this machine with simulated devices."""
+"""`thaw demo`: run the whole pipeline on this machine."""
 
 from __future__ import annotations
 
@@ -25,13 +25,17 @@ from streams.store.contract import StoreError
 from streams.windows.record import RecordError
 
 DEFAULT_SECONDS = 120
-"""What the windows of an endless demo are scaled to: ten of them in two minutes."""
+"""The time that windows are scaled to when the demo runs until Ctrl-C: ten windows in two minutes."""
 DEVICES = 20_000
 LOOK_SECONDS = 0.5
 
 
 @click.command("demo")
-@click.option("--seconds", type=click.IntRange(10, 86_400), help="Stop this long after the first report.")
+@click.option(
+    "--seconds",
+    type=click.IntRange(10, 86_400),
+    help="Stop this many seconds after the first report; default: run until Ctrl-C.",
+)
 @click.option(
     "--kafka",
     default="auto",
@@ -43,12 +47,12 @@ LOOK_SECONDS = 0.5
     "files",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Run a scaled copy of this survey instead of the example surveys; may be given several times.",
+    help="Run a scaled copy of this survey instead of the example surveys; repeatable.",
 )
 @click.option("--devices", default=DEVICES, show_default=True, type=click.IntRange(1, 10_000_000))
-@click.option("--scenario", default="city", show_default=True, help="How the fleet behaves; see `thaw fleet --help`.")
+@click.option("--scenario", default="city", show_default=True, help="Behaviour of the fleet; see `thaw fleet --help`.")
 @click.option("--seed", type=int, help="Seed of the fleet; a random one is printed if absent.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, nothing else, on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout at the end, and nothing else.")
 def command(
     seconds: int | None,
     kafka: str,
@@ -58,7 +62,7 @@ def command(
     seed: int | None,
     as_json: bool,
 ) -> None:
-    """Run the whole path on this machine: broker, Redis, worker, exporter and a simulated fleet with known truth.
+    """Run the whole pipeline on this machine: broker, Redis, worker, exporter and simulated devices with a known truth.
 
     Exit status 0 only if nothing was lost and nothing was counted twice. Kill the worker with -9 while it runs: it is
     started again, and the counts do not change.
@@ -94,7 +98,7 @@ def command(
 
 
 def _watch(demo: Demo, end_ms: int | None, console: Console, *, show: bool) -> None:
-    """Look after the children and redraw until the time is over; Ctrl-C ends it early."""
+    """Restart children that end, and redraw, until the time is over or Ctrl-C."""
     url = f"http://127.0.0.1:{demo.exporter_port}/"
     with Live(console=console, refresh_per_second=4, screen=False, transient=False) if show else nullcontext() as live:
         while end_ms is None or system_clock() < end_ms:

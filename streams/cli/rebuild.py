@@ -13,6 +13,7 @@ from producers.clock import system_clock
 from producers.survey.folder import SurveyFolder
 from producers.survey.survey import Survey
 from streams.cli.main import NOT_READY
+from streams.cli.terminal.surveys import surveys_named
 from streams.connections import open_store
 from streams.kafka.reader import ReadError, TopicReader
 from streams.repair.rebuild import Rebuilder, WindowCount
@@ -45,8 +46,8 @@ def _window(_context: click.Context, _parameter: click.Parameter, text: str | No
 @click.command("rebuild")
 @click.argument("survey")
 @click.option("--window", callback=_window, help="Only the window that starts then: ms since the epoch, or ISO 8601.")
-@click.option("--replace", is_flag=True, help="Put the new count in the place of a stored one that differs.")
-@click.option("--dry-run", is_flag=True, help="With --replace: only say what would be replaced.")
+@click.option("--replace", is_flag=True, help="Replace a stored count that differs.")
+@click.option("--dry-run", is_flag=True, help="With --replace: print what would be replaced; replace nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options(
     "kafka",
@@ -65,15 +66,12 @@ def _window(_context: click.Context, _parameter: click.Parameter, text: str | No
 def command(survey: str, window: int | None, replace: bool, dry_run: bool, as_json: bool, **flags: Any) -> int:
     """Count SURVEY (a name or an id) again from Kafka alone, and compare with what is stored.
 
-    The answer to a Redis that was lost or is not believed. Workers may go on meanwhile: nothing that they count is
-    lost. Exit status 1 if something differs and was not replaced, 75 if Kafka or Redis is away.
+    For a Redis whose data was lost or is in doubt. Workers may keep running; what they count is kept. Exit status 1 if
+    a window differs and was not replaced, 75 if Kafka or Redis is down.
     """
     settings = load_settings(flags)
     known = SurveyFolder(settings.surveys_folder, system_clock()).surveys(system_clock())
-    wanted = [found for found in known if survey in (found.name, found.id)]
-    if not wanted:
-        names = ", ".join(found.id for found in known) or "none"
-        raise click.ClickException(f"no survey {survey!r} in {settings.surveys_folder}; it has: {names}")
+    wanted = surveys_named(known, survey, settings.surveys_folder)
     if window is not None and not any(found.windows.is_start(window) for found in wanted):
         step_ms = wanted[0].windows.step_ms
         raise click.ClickException(f"windows of {survey} start at multiples of {step_ms} ms; got {window}")
@@ -83,7 +81,7 @@ def command(survey: str, window: int | None, replace: bool, dry_run: bool, as_js
         click.echo(f"Error: {error}", err=True)
         return NOT_READY
     except StoreUnavailableError as error:
-        click.echo(f"Error: Redis does not answer: {error}; is THAW_REDIS right?", err=True)
+        click.echo(f"Error: Redis does not answer: {error}; check THAW_REDIS", err=True)
         return NOT_READY
     if as_json:
         click.echo(msgspec.json.encode([as_data(*result) for result in results]))
@@ -136,13 +134,13 @@ def _print(survey: Survey, counts: Sequence[WindowCount], lag: int, *, would_rep
         if count.status != "equal":
             told += f", stored were {count.store.total_users}; {count.missing} missing, {count.extra} too many"
         if not count.complete:
-            told += "; Kafka no longer holds its beginning, so nothing stored is taken away"
+            told += "; Kafka no longer has all of its reports, so no stored report is removed"
         if would_replace and count.status in ("differs", "unreadable"):
             told += "; would be replaced"
         click.echo(told)
     if lag and any(count.status == "differs" for count in counts):
         click.echo(
-            f"Workers are {lag} records behind: what they have not read yet shows as missing. Look again when they "
-            "have caught up.",
+            f"Consumer lag is {lag} records: reports that workers have not read yet count as missing. Run this again "
+            "when the lag is 0.",
             err=True,
         )

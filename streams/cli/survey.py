@@ -28,7 +28,7 @@ def command() -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 def check_command(file: Path, as_json: bool) -> None:
-    """Explain FILE: what is released when, what it costs, how wide the band will be; or say why it is refused."""
+    """Explain FILE: what is released when, its cost and the width of the band; or print why it is refused."""
     try:
         explanation = explain(load_survey(file))
     except SurveyError as error:

@@ -13,17 +13,17 @@ from streams.settings import load_settings, settings_options
 
 @click.group("topics")
 def command() -> None:
-    """Look at the topics and create missing ones."""
+    """Compare topics with what the surveys need, and create missing ones."""
 
 
 @command.command("create")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Print what would be created; create nothing.")
 @settings_options("kafka", "surveys", "prefix", "partitions", "replication")
 def create_command(dry_run: bool, **flags: Any) -> None:
-    """Create the topics for reports, estimates and dead letters; say where existing ones differ.
+    """Create the topics for reports, estimates and dead letters; list differences of existing ones.
 
-    Existing topics are never changed: more partitions would send reports of one device to another partition, and a
-    shorter retention would delete what was not counted yet.
+    Existing topics are never changed: more partitions would move reports of one device to another partition, and a
+    shorter retention would delete reports that are not counted yet.
     """
     settings = load_settings(flags)
     try:

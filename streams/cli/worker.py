@@ -30,7 +30,7 @@ from streams.worker.driver import ConfigurationError, run_worker
     "log_format",
 )
 def command(**flags: Any) -> int:
-    """Count reports from Kafka into Redis and estimate every window. Start as many as you like.
+    """Count reports from Kafka into Redis and estimate every window. Any number of workers may run.
 
     Exits with status 75 when it is safe to restart it: no report is lost.
     """

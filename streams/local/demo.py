@@ -44,12 +44,12 @@ logger = logging.getLogger(__name__)
 
 FLEET_STOP_SECONDS = 8.0
 CATCH_UP_SECONDS = 12.0
-"""What remains for the worker after the fleets have stopped. The promise is N + 25 s in all, stopping included."""
+"""Time for the worker to apply the rest after the fleets have stopped. The whole command ends within N + 25 s."""
 
 
 @dataclass
 class Demo:
-    """A running demo: its services, its children and what it can see of them."""
+    """A running demo: its services and its children."""
 
     supervisor: Supervisor
     settings: Settings
@@ -74,7 +74,7 @@ class Demo:
 
     @property
     def journal(self) -> Path:
-        """Where the fleets note what the broker has."""
+        """The folder in which the fleets record acknowledged reports."""
         return self.supervisor.folder / "journal"
 
     def run_thaw(self, name: str, arguments: Sequence[str], order: StopOrder) -> Child:
@@ -90,7 +90,7 @@ class Demo:
         self.exporter = self.run_thaw("exporter", ["exporter"], StopOrder.EXPORTER)
 
     def start_fleets(self) -> None:
-        """Start the fleets at the next windows; the canary behaves by its own table."""
+        """Start the fleets at the next windows; the canary follows its own table."""
         self.first_window_ms = system_clock() + 1_500
         canaries = [demo for demo in self.surveys if demo.survey.canary is not None]
         others = [demo for demo in self.surveys if demo.survey.canary is None]
@@ -107,17 +107,17 @@ class Demo:
             self.fleets.append(self.run_thaw(name, ["fleet", *files, *extra, *common], StopOrder.FLEET))
 
     def look_after(self) -> None:
-        """Start the worker or the exporter again if one has ended; anything else that ends is an error."""
+        """Restart the worker or the exporter if one has ended; any other end is an error."""
         for child, start in ((self.worker, self.start_worker), (self.exporter, self.start_exporter)):
             if child is not None and not child.alive():
-                logger.warning("%s ended with status %s; starting it again", child.name, child.returncode)
+                logger.warning("%s ended with status %s; restarting it", child.name, child.returncode)
                 self.supervisor.forget(child)
                 self.restarts += 1
                 start()
         self.supervisor.check()
 
     def stop_fleets(self) -> None:
-        """Stop the fleets; each waits for the broker's word and writes its journal."""
+        """Stop the fleets; each waits for the broker's acknowledgements and writes its journal."""
         limit = time.monotonic() + FLEET_STOP_SECONDS
         for fleet in self.fleets:
             self.supervisor.forget(fleet)
@@ -135,7 +135,7 @@ class Demo:
         return not self.store.dirty()
 
     def sent(self) -> int:
-        """Return the reports that the broker acknowledged, as the fleets said when they ended."""
+        """Return the reports that the broker acknowledged, as the fleets printed when they ended."""
         total = 0
         for fleet in self.fleets:
             for line in fleet.log.read_text(errors="replace").splitlines():
@@ -144,7 +144,7 @@ class Demo:
         return total
 
     def worker_metrics(self) -> str:
-        """Return what the worker says about itself; nothing while it does not answer."""
+        """Return the metrics page of the worker; empty while it does not answer."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.worker_port}/metrics", timeout=5) as answer:
                 return str(answer.read().decode())
@@ -152,7 +152,7 @@ class Demo:
             return ""
 
     def latencies(self) -> dict[str, float | None]:
-        """Return quantiles of the time from emission to stored estimate, read from the worker's own metrics."""
+        """Return quantiles of the time from emission to stored estimate, read from the worker's metrics."""
         buckets = {
             float(sample.labels["le"]): sample.value
             for family in text_string_to_metric_families(self.worker_metrics())
@@ -229,7 +229,7 @@ def finish(demo: Demo) -> dict[str, Any]:
                 break
         time.sleep(0.1)
     else:
-        logger.warning("the worker had not caught up after %.0f s", CATCH_UP_SECONDS)
+        logger.warning("the worker had not applied all reports after %.0f s", CATCH_UP_SECONDS)
     journals = read_journals(demo.journal)
     surveys, lost, double = [], 0, 0
     for item in demo.surveys:

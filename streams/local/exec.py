@@ -1,6 +1,6 @@
 """Replace this process by a command that the kernel kills when its parent dies.
 
-Run as a script, `python -I -S local_exec.py PARENT_PID COMMAND...`, by `streams.local.process`. A program between fork
+Run as a script, `python -I -S exec.py PARENT_PID COMMAND...`, by `streams.local.process`. A program between fork
 and exec does what a `preexec_fn` would do, without running Python code in the forked copy of a process with threads.
 """
 
@@ -15,7 +15,7 @@ _PR_SET_PDEATHSIG = 1
 def die_with_parent(parent_pid: int) -> None:
     """Have the kernel send SIGKILL to this process when the thread that started it ends.
 
-    Leaves at once if the parent is gone already. Also for the initializer of worker processes that a child of ours
+    Exits at once if the parent has ended already. Also for the initializer of worker processes that a child of ours
     starts by itself: `die_with_parent(os.getppid())`. Does nothing on systems other than Linux.
 
     Args:

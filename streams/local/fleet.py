@@ -174,7 +174,7 @@ def run_fleet(options: FleetOptions, tell: Callable[[Progress], None] = lambda _
             if dead:
                 raise FleetEndedError(
                     f"fleet process {dead[0]} ended with status {workers[dead[0]].exitcode}; start the fleet again "
-                    f"with --seed {options.seed} and it will send the same reports"
+                    f"with --seed {options.seed} to send the same reports"
                 ) from None
             continue
         latest[process] = progress

@@ -1,4 +1,4 @@
-"""The three brokers that `--kafka` can mean: Apache Kafka on this machine, the embedded one, and somebody else's."""
+"""The three brokers of `--kafka`: Apache Kafka on this machine, the embedded one, and an external one."""
 
 import base64
 import contextlib
@@ -48,7 +48,7 @@ class KafkaProbe:
         self._admin = AdminClient(
             {
                 "bootstrap.servers": address,
-                # Refused connections are expected here, and would otherwise be told on stderr.
+                # Refused connections are expected here, and would otherwise be logged on stderr.
                 "log_level": 0,
                 "reconnect.backoff.ms": 50,
                 "reconnect.backoff.max.ms": 200,
@@ -144,7 +144,7 @@ class ApacheKafka(Program, KafkaService):
 class EmbeddedKafka(Program, KafkaService):
     """librdkafka's mock cluster in a process of its own; memory only, one consumer group member.
 
-    It chooses its port itself, a new one at every start, and forgets everything when it ends; `address` is known once
+    It chooses its port itself, a new one at every start, and loses its data when it ends; `address` is known once
     it runs. Topics cannot be created through the protocol: name them here or call `create_topic`.
 
     Args:
@@ -206,7 +206,7 @@ class EmbeddedKafka(Program, KafkaService):
 
 
 class ExternalKafka(KafkaService):
-    """A broker that somebody else runs: `start` only waits until it answers, `stop` leaves it alone.
+    """A broker that was not started here: `start` waits until it answers, `stop` does nothing to it.
 
     Args:
         address: its `host:port`, or several with commas between.
@@ -234,10 +234,10 @@ class ExternalKafka(KafkaService):
         return self._answered
 
     def check(self) -> None:
-        """Do nothing: there is no process of ours to look at, and clients notice by themselves."""
+        """Do nothing: there is no child process to check; clients report errors."""
 
     def stop(self, *, seconds: float = STOP_SECONDS) -> None:  # noqa: ARG002 - there is nothing to wait for
-        """Leave the broker alone."""
+        """Do nothing to the broker."""
         self._answered = False
 
     def start(self) -> Self:
@@ -252,14 +252,14 @@ class ExternalKafka(KafkaService):
             if time.monotonic() >= limit:
                 raise NotReady(
                     f"expected Kafka's metadata from {self.address} within {self._seconds:.0f} s; no answer came; "
-                    "is the address right, and are TLS and SASL set as the broker wants them?"
+                    "check the address, and the settings for TLS and SASL"
                 )
         self._answered = True
         logger.info("external Kafka answers at %s", self.address)
         return self
 
     def kill(self) -> None:
-        """Refuse: the broker is not ours.
+        """Refuse: the broker was not started here.
 
         Raises:
             ServiceError: always.

@@ -54,7 +54,7 @@ class NotReady(ServiceError):  # noqa: N818 - says what happened
 
 
 def free_ports(count: int) -> list[int]:
-    """Return `count` different loopback ports on which nobody listens now.
+    """Return `count` different loopback ports on which no process listens.
 
     They lie below the kernel's ephemeral range. From inside it, a client's outgoing connection could take the port of a
     broker that is being restarted, and a client that keeps reconnecting can even end up connected to itself.
@@ -86,7 +86,7 @@ class RunFolder:
 
     def __init__(self) -> None:
         _sweep()
-        # The folder gets its final name only when it is locked, so that nobody can sweep it in between.
+        # The folder gets its final name only when it is locked, so that no other run can remove it in between.
         unlocked = Path(tempfile.mkdtemp(prefix="thaw-new-"))
         self._lock = (unlocked / "lock").open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -261,7 +261,7 @@ class Child:
             self._reap()
 
     def _ended(self) -> bool:
-        # WNOWAIT: the process stays a zombie, so its number cannot be given to a stranger before the group is killed.
+        # WNOWAIT: the process stays a zombie, so its id cannot be reused before the group is killed.
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _reap(self) -> None:

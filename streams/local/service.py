@@ -20,7 +20,7 @@ STOP_SECONDS: Final = 10.0
 
 
 class StopOrder(enum.IntEnum):
-    """Who is stopped first: those who send before those who receive, so that nothing is in flight at the end."""
+    """What is stopped first: senders before receivers, so that no report is in flight at the end."""
 
     FLEET = 0
     WORKER = 1
@@ -57,7 +57,7 @@ class Service(ABC):
 
     @abstractmethod
     def stop(self, *, seconds: float = STOP_SECONDS) -> None:
-        """Stop the service, politely for `seconds`, and leave nothing behind."""
+        """Stop the service within `seconds` and remove its temporary files."""
 
     @abstractmethod
     def kill(self) -> None:
@@ -77,7 +77,7 @@ class Service(ABC):
 
 
 class Program(Service):
-    """A service that is a process of ours, on free loopback ports.
+    """A service that is a child process, on free loopback ports.
 
     `start` after `kill` (or `restart`) keeps port and data, as a supervisor in production would; `stop` is the end and
     removes the data.
@@ -150,14 +150,14 @@ class Program(Service):
                 self._child = self._launch()
                 self._wait_until_it_answers(self._child)
             except BaseException:
-                # Data stays: this may be a restart, and the log tells why it failed.
+                # Data is kept: this may be a restart, and the log has the reason of the failure.
                 self.terminate(seconds=0)
                 raise
             logger.info("%s: process %d answers at %s", self.describe(), self.child.pid, self.address)
         return self
 
     def stop(self, *, seconds: float = STOP_SECONDS) -> None:
-        """Stop the service, politely for `seconds` and then with SIGKILL; remove its temporary folder."""
+        """Stop the service, with SIGTERM and after `seconds` with SIGKILL; remove its temporary folder."""
         self.terminate(seconds=seconds)
         if self._own_folder is not None:
             self._own_folder.close()

@@ -39,7 +39,7 @@ class Supervisor:
 
     @property
     def folder(self) -> Path:
-        """The temporary folder of this run: logs, and whatever the services put there."""
+        """The temporary folder of this run: logs, and the files of the services."""
         return self._run_folder.path
 
     def add(self, service: AnyService) -> AnyService:
@@ -78,11 +78,11 @@ class Supervisor:
             member.check()
 
     def forget(self, member: Service | Child) -> None:
-        """Stop looking after a member that has ended or was stopped as planned."""
+        """Remove a member that has ended or was stopped as planned."""
         self._members = [entry for entry in self._members if entry[1] is not member]
 
     def stop(self) -> None:
-        """Stop everything, stage after stage, and remove the folder. Doing it twice is harmless.
+        """Stop everything, stage after stage, and remove the folder. May be called twice.
 
         A stage that hangs may use its share of the time that is left; what it does not use goes to the later ones.
         """

@@ -41,7 +41,7 @@ def demo(tmp_path: Path, *arguments: str, kill_worker: bool = False) -> dict[str
     lines = stdout.decode().splitlines()
     assert len(lines) == 1, f"exactly one JSON object on stdout; got {stdout[:500]!r}"
     if kill_worker:
-        assert "worker ended with status -9; starting it again" in talk.read_text()
+        assert "worker ended with status -9; restarting it" in talk.read_text()
     result: dict[str, Any] = json.loads(lines[0])
     return result
 

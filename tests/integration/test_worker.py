@@ -166,7 +166,7 @@ def test_a_worker_waits_for_redis_and_says_so(kafka: str, topic_prefix: str, tmp
         system.create_topics()
         redis.terminate()
         with system.worker() as worker:
-            until(lambda: "Redis is away" in worker.log.read_text(), 30, "the worker to say that it waits")
+            until(lambda: "Redis is down" in worker.log.read_text(), 30, "the worker to say that it waits")
             redis.restart()
             first = system.reports(2_000)
             system.produce(first.messages(8))
@@ -205,7 +205,7 @@ def test_a_worker_waits_for_the_broker_and_for_the_topics(
     system = System(kafka, redis_url, topic_prefix, tmp_path)
     [nobody] = free_ports(1)
     with system.worker(kafka=f"127.0.0.1:{nobody}") as worker:
-        until(lambda: "Kafka is away: no broker answered" in worker.log.read_text(), 30, "the worker to say so")
+        until(lambda: "Kafka is down: no broker answered" in worker.log.read_text(), 30, "the worker to say so")
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(30)
         assert worker.returncode == 75

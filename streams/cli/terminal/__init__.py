@@ -1,4 +1,4 @@
-"""Terminal views: how results look on a terminal.
+"""Terminal views: how results look on a terminal, and what commands share when they read arguments.
 
-Rendering only: no store, no broker, no clock.
+Rendering only: no broker, no writes to the store.
 """

@@ -68,7 +68,7 @@ def test_what_was_held_back_is_counted() -> None:
     clock.advance(9_999)
     assert passes() is None
     clock.advance(1)
-    assert passes() == "away: node (and 2 more like it)"
+    assert passes() == "away: node (2 similar lines suppressed)"
     assert passes() is None
 
 
@@ -83,8 +83,8 @@ def test_a_state_is_told_when_it_changes_and_now_and_then(caplog: pytest.LogCapt
     state.up()
     state.up()
     assert [record.getMessage() for record in caplog.records] == [
-        "Redis is away: refused; waiting, nothing is lost",
-        "Redis is still away after 30 s: refused",
-        "Redis is still away after 60 s: refused",
-        "Redis is back",
+        "Redis is down: refused; retrying",
+        "Redis is still down after 30 s: refused",
+        "Redis is still down after 60 s: refused",
+        "Redis is up again",
     ]

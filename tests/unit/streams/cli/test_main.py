@@ -74,7 +74,7 @@ def test_config_prints_what_holds(capfd: pytest.CaptureFixture[str], monkeypatch
     assert status == 0
     assert (shown["THAW_GROUP"], shown["THAW_STRICT"]) == ("mine", True)
     assert "hunter2" not in out
-    assert err == "THAW_GROOP is set but is no setting; is it misspelt?\n"
+    assert err == "THAW_GROOP is set but is not a setting; check the spelling\n"
     _, out, _ = run(capfd, "config")
     assert "THAW_STRICT=0\n" in out
 
