@@ -1,11 +1,11 @@
-"""The agent on a device: a value goes in, a chain of ever sharper answers comes out, and never two for one rung.
+"""The agent on a device: turns a value into a chain of increasingly sharp answers, exactly one per rung.
 
 Order of effects, each safe to repeat after a crash:
 
 1. `observe` draws the whole chain from the top with secure bits and commits it, the charge for the first rung and the
-   encoded report in one transaction. Nothing has left the device yet.
+   encoded report in one transaction. Nothing has been sent yet.
 2. `tick` commits, per chain, the next open rung: marked, charged and encoded in one transaction.
-3. Only then are reports handed to the transport, and only when it has acknowledged them are they taken from the outbox.
+3. Only then are reports handed to the transport, and only after its acknowledgement are they deleted from the outbox.
 
 Which rung is released depends on the schedule, the person's own cap and the budget, never on value or answers.
 """
@@ -45,7 +45,7 @@ SEND_AT_ONCE = 500
 """Reports handed to the transport in one go. Smaller costs round trips; larger resends more after a crash."""
 BACKOFF_FIRST_MS = 1_000
 BACKOFF_LAST_MS = 60_000
-"""How long a device waits after the transport failed: doubled each time, so that a fleet does not storm a broker."""
+"""How long a device waits after the transport failed: doubled each time, so that a fleet does not overload a broker."""
 
 _TOKEN_INPUT = struct.Struct("<8sqI")
 
@@ -68,12 +68,12 @@ class Device:
     """One device. Use it from one thread.
 
     Args:
-        ledger: path of its SQLite file; created on first use, for the owner's eyes only.
-        surveys: the surveys it takes part in.
-        transport: what carries its reports.
-        caps: per survey name, the highest epsilon that the person allows per window; rungs above it stay closed.
+        ledger: path of its SQLite file; created on first use, readable by its owner only.
+        surveys: the surveys it answers.
+        transport: sends its reports.
+        caps: per survey name, the highest epsilon that the person allows per window; rungs above it are never released.
         lifetime_epsilon: the person's own bound on everything, beside the surveys' own.
-        outbox_limit: reports kept while the broker is away.
+        outbox_limit: reports kept while the broker cannot be reached.
         clock: the time, where it is not passed to a call.
     """
 
@@ -98,10 +98,10 @@ class Device:
         self._backoff_ms = 0
         self._retry_ms: int | None = None
         self._ticked_ms: int | None = None
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def close(self) -> None:
-        """Close the ledger; what is in the outbox leaves after the next start."""
+        """Close the ledger; what is in the outbox is sent after the next start."""
         self._ledger.close()
 
     def __enter__(self) -> Device:
@@ -132,9 +132,9 @@ class Device:
         chains = [
             self._chain_for(survey, window_ms, value, plain, now_ms) for window_ms in survey.windows.starts(now_ms)
         ]
-        living = [chain for chain in chains if chain.answers is not None]
-        if not any(chain.value == plain for chain in living):
-            if not living:
+        kept = [chain for chain in chains if chain.answers is not None]
+        if not any(chain.value == plain for chain in kept):
+            if not kept:
                 raise ValueFixedError(f"{survey.id}: the window of {now_ms} has expired and its chain was erased")
             raise ValueFixedError(
                 f"{survey.id}: this window already has a chain for another value; the value of a chain is fixed, since "
@@ -143,15 +143,15 @@ class Device:
         return tuple(chains)
 
     def tick(self, now_ms: int | None = None) -> Tick:
-        """Release what the schedule has opened, send what may leave, erase what has expired.
+        """Release what the schedule has opened, send what is due, erase what has expired.
 
-        Call it now and then (next_ms says when); being late loses nothing but time. Never raises because a budget is
-        used up or the broker is away: it says so in the log and in the result.
+        Call it regularly (`next_ms` returns when); a late call only delays reports. An exhausted budget or an
+        unreachable broker does not raise: the log and the result show it.
         """
         now_ms = self._clock() if now_ms is None else now_ms
         self._ticked_ms = now_ms
         released, refused = 0, []
-        for chain in self._ledger.living():
+        for chain in self._ledger.kept():
             survey = self.surveys.get(chain.survey_id)
             if survey is None or now_ms > chain.expires_ms:
                 continue
@@ -160,7 +160,7 @@ class Device:
                     released += self._release_open(survey, chain.window_ms, now_ms)
             except BudgetError as error:
                 refused.append(str(error))
-                self._tell_once(str(error))
+                self._warn_once(str(error))
         sent = self._flush(now_ms)
         self._ledger.erase_expired(now_ms)
         return Tick(released, sent, len(self._outbox), tuple(refused))
@@ -171,13 +171,13 @@ class Device:
         ready_ms = self._outbox.next_ready_ms()
         if ready_ms is not None and self._retry_ms is None:
             moments.append(ready_ms)
-        for chain in self._ledger.living():
+        for chain in self._ledger.kept():
             survey = self.surveys.get(chain.survey_id)
             if survey is None:
                 continue
             rungs = range(chain.highest + 1, self._cap(survey, chain.epsilons) + 1)
             moments.extend(self._opening_ms(survey, chain, rung) for rung in rungs)
-        # What was open at the last tick and stayed back was refused; asking again at once would only spin.
+        # What was open at the last tick and not released was refused; an immediate retry would only spin.
         return min((moment for moment in moments if self._ticked_ms is None or moment > self._ticked_ms), default=None)
 
     def _known(self, survey: Survey | str) -> Survey:
@@ -207,7 +207,7 @@ class Device:
             if self._cap(survey, survey.mechanism.epsilons) < 0:
                 raise BudgetError(
                     f"{survey.id}: the first rung costs {survey.mechanism.epsilons[0]:.6g} per window and the person "
-                    f"allows {self.caps[survey.name]:.6g}; nothing was released; raise the cap or leave the survey"
+                    f"allows {self.caps[survey.name]:.6g}; nothing was released; raise the cap or remove the survey"
                 )
             chain = self._draw(survey, window_ms, value, plain, now_ms)
             self._ledger.add(chain)
@@ -243,7 +243,7 @@ class Device:
 
     def _release_open(self, survey: Survey, window_ms: int, now_ms: int) -> int:
         """Release the highest rung that is open and allowed; rungs below it that were never sent are skipped."""
-        # Read again inside the transaction: another process of this device may have been faster.
+        # Read again inside the transaction: another process of this device may have released it.
         chain = self._ledger.chain(survey.id, window_ms)
         if chain is None or chain.answers is None:
             return 0
@@ -261,8 +261,8 @@ class Device:
     def _release(self, survey: Survey, chain: StoredChain, rung: int, now_ms: int) -> int:
         """Charge for a rung and fill the outbox, inside the caller's transaction; returns the number of reports."""
         if not self._outbox.has_room(chain.copies):
-            self._tell_once(
-                f"the outbox is full ({self._outbox.limit} reports); new rungs wait until the broker is back"
+            self._warn_once(
+                f"the outbox is full ({self._outbox.limit} reports); new rungs wait until the broker acknowledges again"
             )
             return 0
         cost = cost_units(chain.epsilons[rung])
@@ -282,11 +282,11 @@ class Device:
         return chain.copies
 
     def _encoded(self, survey: Survey, chain: StoredChain, rung: int, now_ms: int) -> list[OutgoingReport]:
-        """Encode the reports of a rung, each as a frame of its own: nothing on the wire ties two of them together."""
+        """Encode the reports of a rung, each as a frame of its own: nothing on the wire links two of them."""
         layout, outgoing = survey.layout, []
-        # Not this device's own time: how far its clock is off would recognise it in every window.
+        # Not the time of this device: the error of its clock would identify it in every window.
         public_ms = chain.window_ms if rung == 0 else survey.opening_ms(chain.window_ms, rung)
-        # Copies must not leave together even when the device is late, so their jitter counts from now.
+        # Copies must not be sent together even when the device is late, so their jitter counts from now.
         base_ms = self._opening_ms(survey, chain, rung) if chain.copies == 1 else now_ms
         for copy, group in enumerate(chain.groups):
             token = np.frombuffer(self._token(survey, chain.window_ms, copy), dtype=np.uint8).reshape(1, TOKEN_BYTES)
@@ -303,13 +303,13 @@ class Device:
         return outgoing
 
     def _token(self, survey: Survey, window_ms: int, copy: int) -> bytes:
-        """Name a chain so that only this device could tell which of its chains it is."""
+        """Return the token of a chain; only this device can link it to its other chains."""
         named = _TOKEN_INPUT.pack(survey.digest, window_ms, copy)
         return hmac.digest(self._ledger.secret, named, hashlib.sha256)[:TOKEN_BYTES]
 
     def _flush(self, now_ms: int) -> int:
-        """Send what may leave and forget what was acknowledged; returns the number of acknowledged reports."""
-        # The upper bound: a clock that was set back must not silence the device.
+        """Send what is due and delete what was acknowledged; returns the number of acknowledged reports."""
+        # The upper bound: a clock that was set back must not stop the device from sending.
         if self._retry_ms is not None and 0 < self._retry_ms - now_ms <= BACKOFF_LAST_MS:
             return 0
         sent = 0
@@ -323,18 +323,18 @@ class Device:
             except TransportError as error:
                 self._backoff_ms = min(max(2 * self._backoff_ms, BACKOFF_FIRST_MS), BACKOFF_LAST_MS)
                 if self._retry_ms is None:
-                    log.warning("reports wait in the outbox: %s; trying again, at least every minute", error)
+                    log.warning("reports wait in the outbox: %s; sending again within a minute", error)
                 self._retry_ms = now_ms + self._backoff_ms
                 return sent
             if self._retry_ms is not None:
-                log.info("the broker is back; the outbox empties")
+                log.info("the broker acknowledges again; sending the outbox")
             self._backoff_ms, self._retry_ms = 0, None
             with self._ledger.transaction():
                 self._outbox.remove(number for number, _ in ready)
             sent += len(ready)
         return sent
 
-    def _tell_once(self, message: str) -> None:
-        if message not in self._told:
-            self._told = {message} if len(self._told) >= 1000 else self._told | {message}
+    def _warn_once(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned = {message} if len(self._warned) >= 1000 else self._warned | {message}
             log.warning("%s", message)

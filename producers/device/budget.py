@@ -1,4 +1,4 @@
-"""What answers cost and who may still pay: exact integer accounts of privacy.
+"""Privacy budget of a device: what answers cost and what is left, in exact integers.
 
 Costs are whole *units* of 10^-12 epsilon, rounded up, so that sums over a lifetime are exact and never too small.
 """
@@ -12,7 +12,7 @@ from fractions import Fraction
 UNITS_PER_EPSILON = 10**12
 
 UNBOUNDED = -1
-"""Stands for the cost of an answer for which nothing local can be promised; such answers are counted, not added."""
+"""The cost of an answer without a local guarantee; such answers are counted, not added."""
 
 
 class BudgetError(RuntimeError):
@@ -36,7 +36,7 @@ def limit_units(epsilon: float) -> int | None:
 
 
 def as_epsilon(units: int) -> float:
-    """Return units as an epsilon, for people to read."""
+    """Return units as an epsilon, for messages."""
     return units / UNITS_PER_EPSILON
 
 

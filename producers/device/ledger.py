@@ -1,7 +1,7 @@
-"""What a device must never forget: its secret, its chains, what it has spent. One SQLite file, also for the outbox.
+"""The durable state of a device: its secret, its chains, what it has spent. One SQLite file, also for the outbox.
 
-Whatever leaves the device was committed here first (WAL, synchronous=FULL: a commit survives a power cut). The file is
-readable by its owner only. Restoring an older copy of it would make the device draw answers twice; back up nothing.
+What a device sends was committed here first (WAL, synchronous=FULL: a commit survives a power cut). The file is
+readable by its owner only. Restoring an older copy of it would make the device draw answers twice; do not back it up.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ class StoredChain:
 
     value is the true value, inputs the encoded value (npy bytes), answers the bytes of [rung, copy, width]; all three
     are None once the window has expired and they were erased. epsilons[i] is the exact cost of the first i + 1
-    answers, jitters_ms[i][copy] how much later than its opening a report leaves. released lists the rungs that may
-    leave the device, in the order of their release; charged_units is what the odometer was charged for them.
+    answers, jitters_ms[i][copy] how much later than its opening a report is sent. released lists the rungs that may
+    be sent, in the order of their release; charged_units is what the odometer was charged for them.
     """
 
     survey_id: str
     window_ms: int
-    # Not in repr: a chain that ends up in a log must not take the value along.
+    # Not in repr: a chain that is logged must not show the value.
     value: Any = field(repr=False)
     inputs: bytes | None = field(repr=False)
     answers: bytes | None = field(repr=False)
@@ -136,7 +136,7 @@ class Ledger:
     def _prepare(self) -> None:
         self.connection.execute("PRAGMA journal_mode = WAL")
         self.connection.execute("PRAGMA synchronous = FULL")
-        # Erased values must not linger in free pages.
+        # Erased values must not stay in free pages.
         self.connection.execute("PRAGMA secure_delete = ON")
         with self.transaction():
             version = self.connection.execute("PRAGMA user_version").fetchone()[0]
@@ -157,7 +157,7 @@ class Ledger:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit all that happens inside at once, or nothing of it."""
+        """Commit all changes made inside at once, or none."""
         self.connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -180,7 +180,7 @@ class Ledger:
         ).fetchone()
         return None if row is None else _chain(row)
 
-    def living(self) -> list[StoredChain]:
+    def kept(self) -> list[StoredChain]:
         """Return all chains whose answers still exist, oldest window first."""
         rows = self.connection.execute(
             f"SELECT {_COLUMNS} FROM chains WHERE answers IS NOT NULL ORDER BY window_ms, survey_id"
@@ -188,7 +188,7 @@ class Ledger:
         return [_chain(row) for row in rows]
 
     def add(self, chain: StoredChain) -> None:
-        """Store a fresh chain; a second one for the same survey and window is impossible."""
+        """Store a new chain; a second one for the same survey and window is refused by the schema."""
         json = msgspec.json.encode
         self.connection.execute(
             f"INSERT INTO chains ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -219,7 +219,7 @@ class Ledger:
         )
 
     def erase_expired(self, now_ms: int) -> int:
-        """Erase values and answers of expired windows with nothing left to send; what they cost stays on record.
+        """Erase values and answers of expired windows with nothing left to send; what they cost stays recorded.
 
         Returns the number of erased chains. Not inside a transaction.
         """
@@ -236,7 +236,7 @@ class Ledger:
 
 
 def _create_private(path: Path) -> None:
-    """Create the file for its owner only, or take others' rights away: SQLite gives its side files the same mode."""
+    """Create the file for its owner only, or remove the rights of others: SQLite gives its side files the same mode."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         path.chmod(0o600)

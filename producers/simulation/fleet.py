@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms.registry import randomizer_of
 from estimators.simulation.simulator import simulator_of
-from producers.simulation.scenarios import Scenario, pick
+from producers.simulation.scenarios import Scenario, pick, uniform
 from producers.survey.survey import Survey
 from producers.wire.layout import TOKEN_BYTES
 
@@ -66,11 +66,11 @@ class Columns(NamedTuple):
 
 
 class BlockWindow:
-    """What one block of devices does in one window: values, tokens, chains, and when each report leaves.
+    """What one block of devices does in one window: values, tokens, chains, and when each report is sent.
 
     A row is a device, or one of the copies of its answer where the mechanism asks for several: each has its own token.
-    due_ms, row and rung are the events in the order in which they leave. acked is the highest rung of each row that the
-    broker has acknowledged, -1 for none.
+    due_ms, row and rung are the events in the order of sending. acked is the highest rung of each row that the broker
+    has acknowledged, -1 for none.
     """
 
     def __init__(self, plan: Plan, window_ms: int, block: int) -> None:
@@ -79,8 +79,8 @@ class BlockWindow:
         size = plan.block_size(block)
         labels = (survey.id, window_ms, block)
         behaviour = SeededBits(plan.seed, *labels, "behaviour")
-        present = np.flatnonzero(_uniform(behaviour.words(size)) < scenario.presence)
-        phases = _uniform(behaviour.words(size))[present]
+        present = np.flatnonzero(uniform(behaviour.words(size)) < scenario.presence)
+        phases = uniform(behaviour.words(size))[present]
         value_words = behaviour.words(size)[present]
         self.values = self._true_values(value_words, phases, present)
         self.size = len(self.values)
@@ -120,27 +120,27 @@ class BlockWindow:
         return simulator_of(plan.survey.mechanism).simulate(chosen, words)
 
     def _schedule(self, present: NDArray[np.intp], phases: NDArray[np.float64], network: SeededBits) -> None:
-        """Lay out all events: rung 0 leaves as the value is taken, later ones after the window, whatever the value."""
+        """Order all events: rung 0 is sent when the value is taken, later rungs after the window."""
         survey, scenario = self.plan.survey, self.plan.scenario
         rungs, size = survey.mechanism.rungs, self.rows
         present, phases = np.repeat(present, self.copies), np.repeat(phases, self.copies)
         settings = SeededBits(self.plan.seed, survey.id, "settings", self.block).words(
             2 * self.plan.block_size(self.block)
         )
-        stops = _uniform(settings[::2][present]) < scenario.stop_early
+        stops = uniform(settings[::2][present]) < scenario.stop_early
         top = np.where(stops, settings[1::2][present] % np.uint64(rungs), np.uint64(rungs - 1)).astype(np.int64)
         due = np.empty((rungs, size), dtype=np.int64)
         due[0] = self.window_ms + (phases * survey.windows.size_ms).astype(np.int64)
-        jitter = (_uniform(network.words(size)) * survey.jitter_ms).astype(np.int64)
+        jitter = (uniform(network.words(size)) * survey.jitter_ms).astype(np.int64)
         for rung in range(1, rungs):
             due[rung] = survey.windows.end(self.window_ms) + survey.opens_ms[rung] + jitter
         row = np.broadcast_to(np.arange(size), (rungs, size))
         rung_of = np.broadcast_to(np.arange(rungs)[:, None], (rungs, size))
-        leaves = rung_of <= top[None, :]
-        flat_due, flat_row, flat_rung = due[leaves], row[leaves], rung_of[leaves]
+        sends = rung_of <= top[None, :]
+        flat_due, flat_row, flat_rung = due[sends], row[sends], rung_of[sends]
         flat_due = flat_due + _exponential_ms(network.words(len(flat_due)), scenario.delay_ms)
         if scenario.duplicate:
-            again = np.flatnonzero(_uniform(network.words(len(flat_due))) < scenario.duplicate)
+            again = np.flatnonzero(uniform(network.words(len(flat_due))) < scenario.duplicate)
             later = flat_due[again] + 1 + _exponential_ms(network.words(len(again)), max(scenario.delay_ms, 200))
             flat_due = np.concatenate([flat_due, later])
             flat_row = np.concatenate([flat_row, flat_row[again]])
@@ -152,7 +152,7 @@ class BlockWindow:
 
     @property
     def last_due_ms(self) -> int:
-        """When the last report of this block leaves."""
+        """When the last report of this block is sent."""
         return int(self.due_ms[-1]) if len(self.due_ms) else self.window_ms
 
     @property
@@ -179,7 +179,7 @@ class BlockWindow:
     def truth(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return numerators and denominators of the true quantities over the devices delivered so far.
 
-        Both add over devices, so each device is looked at once, when its first report is acknowledged.
+        Both add over devices, so each device is counted once, when its first report is acknowledged.
         """
         delivered = (self.acked >= 0).reshape(self.size, self.copies).any(axis=1)
         fresh = np.flatnonzero(delivered & ~self._counted)
@@ -198,11 +198,7 @@ def windows_between(survey: Survey, start_ms: int, end_ms: int) -> Iterator[int]
     yield from range(-(-start_ms // step) * step, end_ms, step)
 
 
-def _uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
-    return np.asarray((words >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
-
-
 def _exponential_ms(words: NDArray[np.uint64], mean_ms: int) -> NDArray[np.int64]:
     if mean_ms == 0:
         return np.zeros(len(words), dtype=np.int64)
-    return np.asarray(-mean_ms * np.log1p(-_uniform(words)), dtype=np.int64)
+    return np.asarray(-mean_ms * np.log1p(-uniform(words)), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Where a simulated fleet sends: kafka-python's producer, tuned for many large messages that must not be lost."""
+"""The publisher of a simulated fleet: kafka-python's producer, tuned for many large messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from producers.wire.layout import MAX_MESSAGE_BYTES, SCHEMA_HEADER
 
 log = logging.getLogger(__name__)
 
-# A fleet sends whole frames, so waiting a little fills requests; a real device sends one report and must not wait.
+# A fleet sends whole frames, and a short wait fills requests; a real device sends one report and must not wait.
 LINGER_MS = 20
 BATCH_BYTES = 256 << 10
 RETRY_SECONDS = 1.0
@@ -49,5 +49,5 @@ class KafkaPublisher:
         return pending
 
     def close(self) -> None:
-        """Wait for what is under way and disconnect."""
+        """Wait for acknowledgements and disconnect."""
         self._producer.close(timeout=30)

@@ -1,7 +1,7 @@
 """Running a simulated fleet: logical ticks, paced by the wall clock or as fast as the broker takes them.
 
-All reports that fall due in one tick leave together and carry the tick's end as their sending time, so what is sent is
-a function of the plan alone. Order of side effects in one tick: (1) wait for the wall clock, (2) take what is due,
+All reports that fall due in one tick are sent together, with the tick's end as their sending time. So what is sent is a
+function of the plan alone. Order of side effects in one tick: (1) wait for the wall clock, (2) take what is due,
 (3) hand messages to the broker's client, (4) once the broker has acknowledged: mark the devices, (5) publish the truth
 of what was delivered, (6) journal windows in which everything was delivered.
 """
@@ -26,7 +26,7 @@ from producers.wire.transport import frames_of
 log = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT_BYTES = 64 << 20
-"""Unacknowledged bytes. Smaller leaves the broker idle between ticks; larger only moves the queue into our memory."""
+"""Unacknowledged bytes. Smaller leaves the broker idle between ticks; larger only takes memory."""
 TRUTH_EVERY_SECONDS = 0.5
 
 
@@ -52,7 +52,7 @@ class Publisher(Protocol):
 
 
 class TruthBoard(Protocol):
-    """Where a fleet writes what is true, for the page and the demo only."""
+    """Where a fleet writes the true quantities, for the page and the demo only."""
 
     def post(self, survey_id: str, window_ms: int, part: str, truth: dict[str, Any]) -> None:
         """Replace one part of the truth of a window."""
@@ -61,7 +61,7 @@ class TruthBoard(Protocol):
 
 @dataclass
 class Progress:
-    """What a running fleet tells about itself."""
+    """Counters of a running fleet."""
 
     reports: int = 0
     messages: int = 0
@@ -122,7 +122,7 @@ class FleetRun:
             journal.mkdir(parents=True, exist_ok=True)
 
     def run(self) -> Progress:
-        """Run until all windows are delivered or someone asks to stop; everything handed over is waited for."""
+        """Run until all windows are delivered or a stop is requested; waits for all acknowledgements."""
         tick_end = min(self._next_window) // self.tick_ms * self.tick_ms
         started, paced_reports = time.monotonic(), 0
         while not self.stopping():
@@ -194,7 +194,7 @@ class FleetRun:
             survey = parts[0][0].plan.survey
             columns = _concatenate([block.columns(part) for block, part in parts])
             reports += len(columns.rungs)
-            # Copies of one device in one frame would tell that they belong together.
+            # Copies of one device in one frame would be linked to each other.
             for copy in range(survey.mechanism.copies):
                 chosen = columns if survey.mechanism.copies == 1 else _select(columns, columns.copies == copy)
                 if len(chosen.rungs):
@@ -235,20 +235,20 @@ class FleetRun:
                 block.acknowledge(part)
 
     def _confirm(self, flight: _Flight) -> None:
-        """Wait for one message; send the same bytes again for as long as the broker does not take them."""
+        """Wait for one message; send the same bytes again until the broker acknowledges them."""
         pause_seconds = 0.2
         while True:
             try:
                 flight.pending.get(timeout=60)
                 return
             except Exception as error:
-                log.warning("broker did not take a message (%s); sending the same bytes again", error)
+                log.warning("the broker did not acknowledge a message (%s); sending the same bytes again", error)
                 time.sleep(pause_seconds)
                 pause_seconds = min(pause_seconds * 2, 5.0)
                 flight.pending = self.publisher.send(flight.partition, flight.message)
 
     def _settle(self, *, final: bool = False) -> None:
-        """Publish truth, journal and forget the blocks in which everything was delivered."""
+        """Write truth and journal, and drop the blocks in which everything was delivered."""
         waiting = {id(block) for tick in self._in_flight for block, _ in tick.parts}
         kept: list[BlockWindow] = []
         for block in self._active:
@@ -300,12 +300,12 @@ class FleetRun:
 
 
 def journal_path(folder: Path, survey_id: str, window_ms: int, block: int, *, settled: bool = True) -> Path:
-    """Return where a fleet notes which tokens the broker has; `settled` once everything of the block was delivered."""
+    """Return the file of acknowledged tokens of a block; `settled` once everything of the block was delivered."""
     return folder / f"{survey_id}.{window_ms}.{block}.{'settled' if settled else 'open'}.npz"
 
 
 def _all_done(flights: Sequence[_Flight]) -> bool:
-    """Tell whether the client says that all are finished (a client that cannot tell is waited for by size alone)."""
+    """Tell whether all messages are finished, as far as the client knows (otherwise only their size counts)."""
     return all(getattr(flight.pending, "is_done", False) for flight in flights)
 
 

@@ -1,4 +1,4 @@
-"""What a simulated fleet does: how its truth moves, who is there, who stops at which rung, what the network does.
+"""Behaviour of a simulated fleet: how its values change, which devices take part and stop early, network faults.
 
 Everything is a function of numbers that are passed in; the fleet draws them from a counter-based generator, so that a
 scenario replays exactly.
@@ -27,11 +27,11 @@ class Scenario:
     """How far log-shares swing from window to window."""
     drift_period_windows: int = 24
     within: float = 0.0
-    """How far log-shares swing inside one window (something gradual release is not made for)."""
+    """How far log-shares swing inside one window (gradual release assumes that they do not)."""
     presence: float = 1.0
     """Chance that a device takes part in a window; below 1 the fleet churns."""
     stop_early: float = 0.0
-    """Share of users whose own setting stops them at a random lower rung, for good and whatever their value."""
+    """Share of users whose own cap stops them at a random lower rung, permanently and whatever their value."""
     delay_ms: int = 0
     """Mean of an exponential delay of every report."""
     duplicate: float = 0.0
@@ -65,16 +65,18 @@ class Scenario:
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
-        Scenario("steady", "the truth stays, everybody is there, the network is perfect"),
-        Scenario("drift", "the truth moves from window to window", drift=0.5),
-        Scenario("within", "the truth moves inside a window: rung 0 sees it move, later rungs the whole", within=0.8),
+        Scenario("steady", "constant shares, all devices take part, no network faults"),
+        Scenario("drift", "shares change from window to window", drift=0.5),
+        Scenario(
+            "within", "shares change inside a window: rung 0 shows the change, later rungs the whole window", within=0.8
+        ),
         Scenario("churn", "in each window another 60 % of the devices take part", presence=0.6),
-        Scenario("stoppers", "half of the users stop at a rung of their own choice", stop_early=0.5),
+        Scenario("stoppers", "half of the users stop at a random rung", stop_early=0.5),
         Scenario("delays", "reports arrive late, by two seconds on average", delay_ms=2_000),
         Scenario("duplicates", "every fifth report is sent twice", duplicate=0.2),
         Scenario(
             "city",
-            "a bit of everything: drift, churn, stoppers, delays and duplicates",
+            "drift, churn, stoppers, delays and duplicates together",
             drift=0.4,
             presence=0.8,
             stop_early=0.3,
@@ -87,7 +89,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 def scenario_named(name: str, *, jump: tuple[int, int, float] | None = None) -> Scenario:
-    """Return a scenario by name; `jump` = (window, value index, share) overrides where and how far the truth jumps."""
+    """Return a scenario by name; `jump` = (window, value index, share) overrides the jump."""
     try:
         scenario = SCENARIOS[name]
     except KeyError:
@@ -99,19 +101,24 @@ def scenario_named(name: str, *, jump: tuple[int, int, float] | None = None) -> 
 
 
 def falling_shares(values: int) -> Floats:
-    """Return shares that fall like 1/rank: what most real questions look like."""
+    """Return shares that fall like 1/rank, as in many real data sets."""
     shares = 1.0 / np.arange(1, values + 1)
     return np.asarray(shares / shares.sum())
 
 
+def uniform(words: NDArray[np.uint64]) -> Floats:
+    """Return numbers in [0, 1) with 53 random bits each."""
+    return np.asarray((words >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
+
+
 def pick(shares: Floats, words: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Return one value index per word, drawn from shares of shape (values,) or (n, values)."""
-    uniform = (words >> np.uint64(11)) * 2.0**-53
+    chances = uniform(words)
     cumulative = np.cumsum(shares, axis=-1)
     if shares.ndim == 1:
-        picked = np.searchsorted(cumulative, uniform, side="right")
+        picked = np.searchsorted(cumulative, chances, side="right")
     else:
-        picked = (uniform[:, None] >= cumulative).sum(axis=1)
+        picked = (chances[:, None] >= cumulative).sum(axis=1)
     return np.asarray(np.minimum(picked, shares.shape[-1] - 1), dtype=np.int64)
 
 

@@ -1,4 +1,4 @@
 """Survey files: their shape, loading, messages, check, folder, schedules, windows, alert rules.
 
-What a file means is decided here and nowhere else; nothing here sends or counts.
+The meaning of a file is defined here only; nothing here sends or counts.
 """

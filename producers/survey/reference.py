@@ -13,18 +13,18 @@ from producers.survey.messages import tables
 def fields() -> str:
     """Return one table of fields for the file and for each of its tables, in Markdown."""
     parts = ["### The file itself", "", *_table(SurveyFile)]
-    for word, structs in tables().items():
+    for name, structs in tables().items():
         for struct in structs:
             tag = struct.__struct_config__.tag
-            heading = f"### `{_written(word)}`" if tag is None else f'### `[{word}]` with `kind = "{tag}"`'
+            heading = f"### `{_written(name)}`" if tag is None else f'### `[{name}]` with `kind = "{tag}"`'
             parts += ["", heading, "", inspect.cleandoc(struct.__doc__ or ""), "", *_table(struct)]
     return "\n".join(parts)
 
 
-def _written(word: str) -> str:
+def _written(name: str) -> str:
     """Return how a table begins: in double brackets if there may be several."""
-    field = next(field for field in msgspec.structs.fields(SurveyFile) if field.encode_name == word)
-    return f"[[{word}]]" if isinstance(msgspec.inspect.type_info(field.type), msgspec.inspect.ListType) else f"[{word}]"
+    field = next(field for field in msgspec.structs.fields(SurveyFile) if field.encode_name == name)
+    return f"[[{name}]]" if isinstance(msgspec.inspect.type_info(field.type), msgspec.inspect.ListType) else f"[{name}]"
 
 
 def _table(struct: type[msgspec.Struct]) -> list[str]:

@@ -1,4 +1,4 @@
-"""How reports travel: frames by version, their layout, and the transports that carry messages.
+"""The wire format: frames by version, their layout, shards and partitions, and the transports of messages.
 
-This room owns the format; it knows no survey file and no store.
+This room owns the format and imports no survey file and no store.
 """

@@ -32,7 +32,7 @@ Buffer = bytes | memoryview
 
 
 class FrameError(ValueError):
-    """Bytes that are not a good frame. `reason` is a short word for counters and dead letters.
+    """Bytes that are not a valid frame. `reason` is the key of counters and dead letters.
 
     `resume` is the offset in the message at which the next frame may start, or None if that cannot be known.
     """

@@ -25,8 +25,8 @@ BACKOFF_LAST_SECONDS = 30.0
 class KafkaTransport:
     """Sends to one topic and waits until all in-sync replicas have it.
 
-    The producer is not idempotent: Kafka would store a producer id beside every record, which ties the reports of a
-    device together, and the collector counts duplicates once anyway. For the same reason every record is a batch of
+    The producer is not idempotent: Kafka would store a producer id beside every record, which links the reports of a
+    device, and duplicates are counted once anyway. For the same reason every record is a batch of
     its own. Connects on first use; how many partitions the topic has it learns from the broker.
 
     Args:

@@ -61,7 +61,7 @@ def _audit_one(ledger: Ledger, survey: Survey, sent: Emitted, unknown: set[bytes
         if not good:
             result.faults.append(f"{ledger.path.name}: {what}")
 
-    for chain in ledger.living():
+    for chain in ledger.kept():
         result.chains += 1
         result.rungs += len(chain.released)
         name = struct.pack("<8sqI", survey.digest, chain.window_ms, 0)

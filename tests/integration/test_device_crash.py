@@ -84,7 +84,7 @@ def check(folder: Path, asked: Survey) -> int:
     if (folder / "ledger").exists():
         ledger = Ledger(folder / "ledger")
         assert sum(charged.values()) <= ledger.odometer().spent_units
-        assert ledger.odometer().spent_units == sum(chain.charged_units for chain in ledger.living())
+        assert ledger.odometer().spent_units == sum(chain.charged_units for chain in ledger.kept())
         ledger.close()
     else:
         assert not seen
@@ -174,7 +174,7 @@ with Device(folder / "ledger", [asked], FileTransport(folder / "wire")) as devic
 
 
 def test_a_device_killed_by_the_system_repeats_itself_and_nothing_else(tmp_path: Path) -> None:
-    """Real processes and kill -9, at moments nobody chose."""
+    """Real processes and kill -9, at random moments."""
     asked = endless()
     chosen = random.Random(1)
     start = 0

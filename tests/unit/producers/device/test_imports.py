@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 
@@ -26,3 +27,21 @@ def test_devices_load_no_server_packages_with_any_mechanism() -> None:
     loaded = set(done.stdout.split())
     assert {"numpy", "msgspec"} <= loaded
     assert not loaded & SERVER_ONLY
+
+
+def test_the_device_path_imports_numpy_and_msgspec_alone() -> None:
+    code = """
+import sys
+before = set(sys.modules)
+import producers.device.agent, producers.survey.folder
+from producers.survey.survey import load_survey
+load_survey("deploy/surveys/browser.toml").mechanism.epsilons
+import sysconfig, pathlib
+site = pathlib.Path(sysconfig.get_paths()["purelib"])
+third = {name.split(".")[0] for name, module in sys.modules.items()
+         if name not in before and site in pathlib.Path(getattr(module, "__file__", None) or "/").parents}
+print(sorted(third))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    # msgspec looks for typing_extensions and does without it where it is missing.
+    assert set(ast.literal_eval(result.stdout)) - {"typing_extensions"} == {"msgspec", "numpy"}

@@ -97,7 +97,7 @@ def test_a_transaction_that_fails_leaves_nothing(ledger: Ledger) -> None:
 
     with pytest.raises(ZeroDivisionError):
         fails()
-    assert ledger.living() == []
+    assert ledger.kept() == []
     assert ledger.odometer() == Odometer(0, 0)
 
 
@@ -116,7 +116,7 @@ def test_a_full_disk_leaves_nothing_half_done(ledger: Ledger) -> None:
     assert ledger.odometer() == Odometer(0, 0)
     ledger.connection.execute("PRAGMA max_page_count = 1000000")
     store()
-    assert ledger.living() == [large]
+    assert ledger.kept() == [large]
 
 
 def test_expired_answers_are_erased_once_nothing_is_left_to_send(ledger: Ledger) -> None:
@@ -135,7 +135,7 @@ def test_expired_answers_are_erased_once_nothing_is_left_to_send(ledger: Ledger)
     assert stored is not None
     assert (stored.value, stored.inputs, stored.answers) == (None, None, None)
     assert stored.charged_units == 30
-    assert ledger.living() == []
+    assert ledger.kept() == []
     with pytest.raises(LedgerError, match="erased when the window expired"):
         stored.answer(0, 0)
 

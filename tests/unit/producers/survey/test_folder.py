@@ -29,11 +29,11 @@ def folder(tmp_path: Path) -> Path:
 def test_surveys_are_found_by_digest(folder: Path) -> None:
     surveys = SurveyFolder(folder, NOW)
     assert surveys.get(COLOUR.digest, NOW) is not None
-    assert surveys.get(b"stranger", NOW) is None
+    assert surveys.get(b"unknown.", NOW) is None
     assert [found.id for found in surveys.surveys(NOW)] == [COLOUR.id]
 
 
-def test_a_stranger_makes_it_look_again_at_most_once_a_second(folder: Path) -> None:
+def test_an_unknown_digest_starts_a_scan_at_most_once_a_second(folder: Path) -> None:
     surveys = SurveyFolder(folder, NOW)
     write(folder / "shade.toml", survey_text(name='name = "shade"'))
     assert surveys.get(SHADE.digest, NOW + RESCAN_UNKNOWN_MS - 1) is None

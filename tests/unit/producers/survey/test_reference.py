@@ -1,4 +1,4 @@
-"""The pages about surveys and devices tell the truth."""
+"""The pages about surveys and devices agree with the code."""
 
 from __future__ import annotations
 

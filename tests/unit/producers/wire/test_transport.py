@@ -1,4 +1,4 @@
-"""Carriers: what they refuse, how they wait, what they may not add."""
+"""Transports: what they refuse, how they wait, what they may not add to a record."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.support.transports import MemoryTransport
 
 
 @pytest.fixture
-def nobody() -> str:
-    """An address at which nobody listens."""
+def unused_address() -> str:
+    """An address without a listener."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{listener.getsockname()[1]}"
@@ -31,8 +31,8 @@ def test_the_memory_transport_keeps_or_refuses() -> None:
     assert transport.messages == [(2, b"one")]
 
 
-def test_no_broker_is_an_error_of_the_transport(nobody: str, caplog: pytest.LogCaptureFixture) -> None:
-    transport = KafkaTransport(nobody, timeout_seconds=0.3)
+def test_no_broker_is_an_error_of_the_transport(unused_address: str, caplog: pytest.LogCaptureFixture) -> None:
+    transport = KafkaTransport(unused_address, timeout_seconds=0.3)
     for _ in range(2):
         with pytest.raises(TransportError, match="no acknowledgement from the broker"):
             transport.send([Message(0, b"frame")])
@@ -41,8 +41,8 @@ def test_no_broker_is_an_error_of_the_transport(nobody: str, caplog: pytest.LogC
     transport.close()
 
 
-def test_the_number_of_partitions_is_asked_of_the_broker(nobody: str) -> None:
-    transport = KafkaTransport(nobody, timeout_seconds=0.3)
+def test_the_number_of_partitions_is_asked_of_the_broker(unused_address: str) -> None:
+    transport = KafkaTransport(unused_address, timeout_seconds=0.3)
     with pytest.raises(TransportError, match="no acknowledgement from the broker"):
         _ = transport.partitions
 
@@ -53,17 +53,17 @@ def test_addresses_need_a_port(brokers: str) -> None:
         KafkaTransport(brokers)
 
 
-def test_a_patient_transport_waits_longer_each_time(nobody: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_patient_transport_waits_longer_each_time(unused_address: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="kafka")
     pauses: list[float] = []
-    transport = KafkaTransport(nobody, timeout_seconds=0.05, attempts=9, sleeper=pauses.append)
+    transport = KafkaTransport(unused_address, timeout_seconds=0.05, attempts=9, sleeper=pauses.append)
     with pytest.raises(TransportError):
         transport.send([Message(0, b"frame")])
     assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, BACKOFF_LAST_SECONDS, BACKOFF_LAST_SECONDS]
 
 
-def test_nothing_ties_the_records_of_a_device_together(nobody: str) -> None:
-    settings = KafkaTransport(nobody)._settings
+def test_nothing_links_the_records_of_a_device(unused_address: str) -> None:
+    settings = KafkaTransport(unused_address)._settings
     assert settings["enable_idempotence"] is False, "Kafka would store a producer id beside every record"
     assert settings["batch_size"] == 0, "records in one batch came from one sender"
     assert settings["acks"] == "all"
