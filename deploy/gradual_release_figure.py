@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.channels.rows import channel_matrix
 from estimators.inference.inversion import dense_covariance
 from estimators.intervals.one_look import two_sided_z
-from estimators.planning.gradual_release import channel_matrix
 
 TARGET = Path(__file__).parents[1] / "docs" / "images" / "gradual-release.svg"
 

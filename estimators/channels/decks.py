@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.channels.yes_no import Cards, describe_cards
+from estimators.channels.rows import Rows, loss_of_rows
 from estimators.exact.randomness import Bits
 from estimators.exact.rounding import exp_decimal, log_ratio_up, scaled_ceil
 
@@ -201,63 +201,6 @@ def three_faces(deck: Deck) -> tuple[int, int, int]:
     return deck.counts[0], deck.counts[1], deck.counts[2]
 
 
-def shift_law(deck: Deck, ones: int) -> dict[int, Fraction]:
-    """Return the exact law of o1 - n1, low answers beyond low cards, when `ones` respondents are in the group."""
-    low, blank, high = three_faces(deck)
-    if not 0 <= ones <= deck.size:
-        raise DeckError(f"ones must be in [0, {deck.size}]; got {ones}")
-    total = math.comb(deck.size, ones)
-    law: dict[int, int] = {}
-    for a in range(min(low, ones) + 1):
-        for c in range(max(0, ones - a - blank), min(high, ones - a) + 1):
-            ways = math.comb(low, a) * math.comb(high, c) * math.comb(blank, ones - a - c)
-            law[c - a] = law.get(c - a, 0) + ways
-    return {shift: Fraction(ways, total) for shift, ways in sorted(law.items())}
-
-
-def aggregate_delta(deck: Deck, ones: int, epsilon_factor: Fraction | int = 1) -> float:
-    """Return the smallest delta for which published counts hide whether there are `ones` or `ones` + 1 in the group.
-
-    epsilon_factor is e^eps. With factor 1 this is the total variation distance.
-    """
-    before, after = shift_law(deck, ones), shift_law(deck, ones + 1)
-    excess = (share - epsilon_factor * after.get(shift, Fraction(0)) for shift, share in before.items())
-    return float(sum((part for part in excess if part > 0), Fraction(0)))
-
-
-def uninformed_log_ratio(deck: Deck, low_answers: int, high_answers: int, target_answer: int, pi: float) -> float:
-    """Return ln of the evidence, for yes over no, that all answers give about one person.
-
-    The collector sees everybody's answer and believes that each other person is in the group with probability pi.
-    target_answer is that person's answer, in 1..3, and is among the counted ones.
-    """
-    low, blank, high = three_faces(deck)
-    counts = [low_answers, deck.size - low_answers - high_answers, high_answers]
-    counts[target_answer - 1] -= 1
-    chance = Fraction(pi)
-
-    def evidence(value: int) -> Fraction:
-        need = [low, blank, high]
-        need[(4 - target_answer if value else target_answer) - 1] -= 1
-        if counts[1] != need[1] or min(need) < 0 or min(counts) < 0:
-            return Fraction(0)
-        total = Fraction(0)
-        for u in range(counts[0] + 1):
-            w = need[0] - counts[0] + u
-            if 0 <= w <= counts[2]:
-                ways = math.comb(counts[0], u) * math.comb(counts[2], w)
-                total += ways * chance ** (u + w) * (1 - chance) ** (counts[0] + counts[2] - u - w)
-        return total
-
-    no, yes = evidence(0), evidence(1)
-    if no == yes == 0:
-        raise DeckError("these answers cannot come from this deck")
-    if no == 0 or yes == 0:
-        return math.inf if no == 0 else -math.inf
-    ratio = yes / no
-    return math.log(ratio.numerator) - math.log(ratio.denominator)
-
-
 @dataclass
 class Dealer:
     """Deals blocks of one deck each, in uniformly random order; a card is handed out once.
@@ -304,3 +247,28 @@ def shuffled(deck: Deck, bits: Bits) -> NDArray[np.int64]:
         words = bits.words(len(faces))
         if len(np.unique(words)) == len(faces):
             return faces[np.argsort(words)]
+
+
+@dataclass(frozen=True)
+class Cards:
+    """What estimation needs of a set of cards with faces 1..L: E Y, Var Y and Delta = L + 1 - 2 E Y, and its loss."""
+
+    mean: float
+    variance: float
+    delta: float
+    epsilon: float
+    rows: Rows
+
+
+def describe_cards(weights: Sequence[float]) -> Cards:
+    """Describe cards whose face k is drawn in proportion to weights[k - 1] (Sun et al., Thm 3.1 and 5.4).
+
+    A member of the sensitive group answers L + 1 - Y, everybody else Y.
+    """
+    total, faces = math.fsum(weights), len(weights)
+    rows = (tuple(w / total for w in weights), tuple(w / total for w in reversed(weights)))
+    mean = math.fsum(k * w for k, w in enumerate(weights, 1)) / total
+    # Both as single sums: E Y^2 - (E Y)^2 would lose digits for cards that are nearly balanced.
+    variance = math.fsum((k - mean) ** 2 * w for k, w in enumerate(weights, 1)) / total
+    delta = math.fsum((faces + 1 - 2 * k) * w for k, w in enumerate(weights, 1)) / total
+    return Cards(mean, variance, delta, loss_of_rows(rows), rows)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from estimators.channels.dense_chain import build_dense
-from estimators.channels.yes_no import loss_of_rows
+from estimators.channels.rows import loss_of_rows
 from estimators.mechanism import Guarantee, ParameterError
 from estimators.mechanisms.grr import GRR
 from estimators.mechanisms.small_channel import (

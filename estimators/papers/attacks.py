@@ -12,7 +12,8 @@ import numpy as np
 
 from estimators.channels.chain import check_ladder
 from estimators.channels.moments import lie_probability, truth_probability
-from estimators.planning.gradual_release import Step, channel_matrix, step
+from estimators.channels.rows import channel_matrix
+from estimators.papers.gradual_release import Step, step
 
 # Score of the true value, score of the value answered last (None: the true value itself), and the other positive
 # scores in rising order. Values without a score are alike and need no entry.

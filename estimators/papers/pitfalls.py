@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.channels.moments import binary_variance, lie_probability, retention
-from estimators.planning.gradual_release import channel_matrix, step
+from estimators.channels.rows import channel_matrix
+from estimators.papers.gradual_release import step
 
 Floats = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 from scipy.stats import binom
 
-from estimators.channels.crowd import check_flip, count_deviation, inverse_ratios
+from estimators.channels.crowd import check_flip
 from estimators.mechanisms.k_randomization import KRandomization
 
 Floats = NDArray[np.float64]
@@ -39,13 +39,6 @@ class CrowdDelta:
         return max(self.zeros_over_one, self.one_over_zeros)
 
 
-def first_record_delta(records: int, flip: float, ratio: float, *, copies: int = 1) -> CrowdDelta:
-    """Return the exact failure chances between no set record and one, for the published count of ones."""
-    check_flip(flip)
-    counts, law = _binomial(copies * records, flip)
-    return _hockey_sticks(law, law * inverse_ratios(counts, records, flip, copies), ratio, 0)
-
-
 def crowd_delta(
     records: int, flip: float, ratio: float, *, copies: int = 1, exhaustive_records: int = 4000
 ) -> CrowdDelta:
@@ -63,26 +56,6 @@ def crowd_delta(
     at = grid.index(worst.others)
     near = np.unique(np.linspace(grid[max(at - 1, 0)], grid[min(at + 1, len(grid) - 1)], 40).astype(int))
     return max((_delta_given(int(t), records, flip, ratio, copies) for t in near), key=lambda d: d.delta)
-
-
-def coverage_of_three_sigmas(records: int, flip: float, *, copies: int = 1) -> float:
-    """Return the exact probability that the count of an empty crowd stays within three standard deviations."""
-    counts, law = _binomial(copies * records, flip)
-    centre = flip * copies * records
-    inside = np.abs(counts - centre) <= 3 * count_deviation(records, flip, copies=copies)
-    return float(law[inside].sum())
-
-
-def chance_of_excess(records: int, flip: float, ratio: float, *, copies: int = 1) -> float:
-    """Return the probability, in an empty crowd, of a count whose likelihood ratio exceeds `ratio`."""
-    counts, law = _binomial(copies * records, flip)
-    return float(law[inverse_ratios(counts, records, flip, copies) * ratio < 1].sum())
-
-
-def weight_moments(records: int, flip: float, *, bits: int) -> tuple[float, float]:
-    """Return mean and variance, in an empty crowd, of the weight sum_l s_l (q/p)^(L - 2l) (Eq. 2.25)."""
-    p = 1 - flip
-    return float(records), records * (((p**3 + flip**3) / (p * flip)) ** bits - 1)
 
 
 def vector_delta(records: int, flip: float, ratio: float, *, bits: int, cells: int = 1 << 15) -> CrowdDelta:
@@ -106,7 +79,7 @@ def vector_delta(records: int, flip: float, ratio: float, *, bits: int, cells: i
     return CrowdDelta(min(zeros_over_one, 1.0), min(max(one_over_zeros, 0.0), 1.0))
 
 
-def _binomial(trials: int, chance: float) -> tuple[NDArray[np.int64], Floats]:
+def binomial(trials: int, chance: float) -> tuple[NDArray[np.int64], Floats]:
     """Return the support of a binomial law but for negligible tails, and its probabilities."""
     spread = _TAIL_SIGMAS * math.sqrt(trials * chance * (1 - chance)) + 60
     first = max(0, math.floor(trials * chance - spread))
@@ -116,15 +89,16 @@ def _binomial(trials: int, chance: float) -> tuple[NDArray[np.int64], Floats]:
 
 def _delta_given(others: int, records: int, flip: float, ratio: float, copies: int) -> CrowdDelta:
     own = np.arange(copies + 1)
-    set_law = _binomial(copies * others, 1 - flip)[1]
-    unset_law = _binomial(copies * (records - 1 - others), flip)[1]
+    set_law = binomial(copies * others, 1 - flip)[1]
+    unset_law = binomial(copies * (records - 1 - others), flip)[1]
     rest = np.convolve(set_law, unset_law)
     zeros = np.convolve(rest, binom.pmf(own, copies, flip))
     one = np.convolve(rest, binom.pmf(own, copies, 1 - flip))
-    return _hockey_sticks(zeros, one, ratio, others)
+    return hockey_sticks(zeros, one, ratio, others)
 
 
-def _hockey_sticks(zeros: Floats, one: Floats, ratio: float, others: int) -> CrowdDelta:
+def hockey_sticks(zeros: Floats, one: Floats, ratio: float, others: int) -> CrowdDelta:
+    """Return both failure chances between the laws of two crowds."""
     return CrowdDelta(
         zeros_over_one=float(np.maximum(zeros - ratio * one, 0).sum()),
         one_over_zeros=float(np.maximum(one - ratio * zeros, 0).sum()),

@@ -1,6 +1,6 @@
 """Planning with linear programs: is there a kernel, or at least a joint law, between two arbitrary channels?
 
-For the planning desk only: it needs scipy, and answers to rounding. Devices use closed forms and exact fractions.
+Correct up to rounding. Devices use closed forms and exact fractions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linprog
 
 from estimators.channels.chain import LadderError, check_ladder
-from estimators.planning.kernels import Degradation
+from estimators.planning.degradation import Degradation
 
 Floats = NDArray[np.float64]
 Family = Callable[[float], ArrayLike]

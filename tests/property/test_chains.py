@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from estimators.channels.bit_chain import BitChain
 from estimators.channels.chain import Chain
 from estimators.channels.channel import RetentionChannel
+from estimators.channels.rows import channel_matrix
 from estimators.exact.rounding import GRID, exp_decimal
-from estimators.planning.gradual_release import channel_matrix, kernel, step
+from estimators.papers.gradual_release import kernel, step
 from tests.support.checks import check_chain_law, check_integers, fractions_of
 
 LEVELS = st.floats(0.0, 40.0, allow_nan=False)

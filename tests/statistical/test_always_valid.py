@@ -25,7 +25,7 @@ from estimators.intervals.checkpoints import (
     reference_information,
 )
 from estimators.intervals.one_look import one_sided_z
-from estimators.planning.gradual_release import step
+from estimators.papers.gradual_release import step
 from estimators.planning.widths import grr_chances, users_to_alarm
 from tests.support.looks import Look, binary_chains, climbing_windows
 from tests.support.stats import SHARE

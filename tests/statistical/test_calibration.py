@@ -13,9 +13,9 @@ import pytest
 from scipy import stats
 
 from estimators.channels.bits import count_ones, pack
-from estimators.channels.noisy_sampling import sampling_variance
 from estimators.estimates import Method
 from estimators.exact.randomness import SeededBits
+from estimators.papers.noisy_sampling import sampling_variance
 from estimators.papers.permanent_response import PermanentResponse
 from tests.support.mechanism import Mechanism, build
 from tests.support.simulate import simulated_tally, simulated_values

@@ -20,7 +20,7 @@ from estimators.channels.bits import unpack
 from estimators.channels.channel import RetentionChannel
 from estimators.exact.randomness import SeededBits
 from estimators.inference.likelihood import water_fill
-from estimators.planning import crowd_delta as deltas
+from estimators.papers import crowd as crowd_paper
 from estimators.tally import Tally
 from tests.support.mechanism import Mechanism
 from tests.support.mechanism import build as built
@@ -140,7 +140,7 @@ def test_dp_accounting_finds_the_same_failure_chance_of_a_crowd(records: int, co
     one = np.log(np.convolve(rest, own), where=np.convolve(rest, own) > 0, out=np.full(trials + 1, -math.inf))
     likely = (empty > -80) & (one > -80)
     laws: list[dict[int, float]] = [{int(s): float(law[s]) for s in counts[likely]} for law in (empty, one)]
-    found = deltas.first_record_delta(records, flip, 2.0, copies=copies)
+    found = crowd_paper.first_record_delta(records, flip, 2.0, copies=copies)
     # Its lower and upper laws may differ by e^loss; it gives the hockey stick of the upper over the lower one.
     directions = ((laws[0], laws[1], found.zeros_over_one), (laws[1], laws[0], found.one_over_zeros))
     for upper, lower, ours in directions:

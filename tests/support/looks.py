@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.intervals.always_valid import YesNo
-from estimators.planning.gradual_release import kernel
+from estimators.papers.gradual_release import kernel
 from estimators.planning.widths import grr_chances
 
 Counts = NDArray[np.int64]

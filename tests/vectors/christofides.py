@@ -5,7 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from estimators.channels import decks, yes_no
+from estimators.channels import decks
+from estimators.papers import decks as decks_paper
+from estimators.papers import yes_no
 from tests.vectors import Adapter
 
 Result = dict[str, Any]
@@ -58,7 +60,7 @@ def simmons_p_from_eps(eps: float, pi_B: float, pi: float, N: int) -> Result:  #
 
 
 def christofides_params(p: list[float], N: int) -> Result:  # noqa: N803
-    cards = yes_no.describe_cards(p)
+    cards = decks.describe_cards(p)
     return {
         "EY": cards.mean,
         "VarY": cards.variance,
@@ -72,7 +74,7 @@ def christofides_params(p: list[float], N: int) -> Result:  # noqa: N803
 def christofides_estimate(p: list[float], answer_counts: list[int]) -> Result:
     return {
         "mean_answer": yes_no.mean_answer(answer_counts),
-        "pi_hat": yes_no.christofides_share(answer_counts, yes_no.describe_cards(p)),
+        "pi_hat": yes_no.christofides_share(answer_counts, decks.describe_cards(p)),
     }
 
 
@@ -162,14 +164,14 @@ def bigdeck_eps(deck: list[int], N: int) -> Result:  # noqa: N803
 def ic_aggregate_delta(deck: list[int], T: int) -> Result:  # noqa: N803
     dealt = decks.Deck(tuple(deck))
     return {
-        "delta_eps0": decks.aggregate_delta(dealt, T),
-        "delta_ln2_TtoT1": decks.aggregate_delta(dealt, T, Fraction(2)),
-        "pmf_shift_T": {shift: float(share) for shift, share in decks.shift_law(dealt, T).items()},
+        "delta_eps0": decks_paper.aggregate_delta(dealt, T),
+        "delta_ln2_TtoT1": decks_paper.aggregate_delta(dealt, T, Fraction(2)),
+        "pmf_shift_T": {shift: float(share) for shift, share in decks_paper.shift_law(dealt, T).items()},
     }
 
 
 def ic_uninformed_loglr(deck: list[int], o1: int, o3: int, target_answer: int, pi: float) -> Result:
-    return {"log_lr": decks.uninformed_log_ratio(decks.Deck(tuple(deck)), o1, o3, target_answer, pi)}
+    return {"log_lr": decks_paper.uninformed_log_ratio(decks.Deck(tuple(deck)), o1, o3, target_answer, pi)}
 
 
 FUNCTIONS: dict[str, Adapter] = {

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from estimators.channels.rows import channel_matrix
 from estimators.estimates import Population
 from estimators.inference import em, em_bits, likelihood, pooling
 from estimators.inference import views as threshold
@@ -17,7 +18,6 @@ from estimators.intervals import one_look as bounds
 from estimators.intervals.always_valid import YesNo, log_e
 from estimators.papers import pitfalls
 from estimators.planning import widths as planning
-from estimators.planning.gradual_release import channel_matrix
 from tests.vectors import Adapter
 
 Result = dict[str, Any]

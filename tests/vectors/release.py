@@ -6,16 +6,16 @@ from dataclasses import asdict
 from typing import Any
 
 from estimators.channels import moments, noisy_sampling
-from estimators.papers import attacks
-from estimators.planning import gradual_release as release
-from estimators.planning import kernels
+from estimators.papers import attacks, closed_forms, gradual_release, kernels
+from estimators.papers import noisy_sampling as noisy_sampling_paper
+from estimators.planning.degradation import Degradation
 from tests.vectors import Adapter
 
 Result = dict[str, Any]
 
 
 def relax_probs(m: int, eps1: float, eps2: float) -> Result:
-    step = release.step(eps1, eps2, m)
+    step = gradual_release.step(eps1, eps2, m)
     return {
         "p_aa": step.truth_to_truth,
         "p_ab_each": step.truth_to_lie,
@@ -28,7 +28,7 @@ def relax_probs(m: int, eps1: float, eps2: float) -> Result:
 
 
 def table_row(m: int, pairs: list[list[float]]) -> Result:
-    steps = [release.step(lower, upper, m) for lower, upper in pairs]
+    steps = [gradual_release.step(lower, upper, m) for lower, upper in pairs]
     return {
         "table1_paa": [step.truth_to_truth for step in steps],
         "table2_pbb": [step.lie_to_same for step in steps],
@@ -37,12 +37,12 @@ def table_row(m: int, pairs: list[list[float]]) -> Result:
 
 
 def binary_relax(eps1: float, eps2: float) -> Result:
-    step = release.step(eps1, eps2, 2)
+    step = gradual_release.step(eps1, eps2, 2)
     return {"p_a": step.truth_to_truth, "p_b": step.lie_to_same}
 
 
 def grr_kernel(m: int, eps1: float, eps2: float) -> Result:
-    kernel = release.kernel(eps1, eps2, m)
+    kernel = gradual_release.kernel(eps1, eps2, m)
     return {
         "retention_sigma1": moments.retention(eps1, m),
         "retention_sigma2": moments.retention(eps2, m),
@@ -56,41 +56,41 @@ def grr_kernel(m: int, eps1: float, eps2: float) -> Result:
 
 def sequence_prob(m: int, eps: list[float], x: int, outputs: list[int]) -> Result:
     return {
-        "prob": release.sequence_probability(eps, m, x, outputs),
-        "log_ratio_vs_each_x": release.log_ratios(eps, m, x, outputs),
-        "posterior_uniform_prior": release.posterior(eps, m, outputs),
+        "prob": gradual_release.sequence_probability(eps, m, x, outputs),
+        "log_ratio_vs_each_x": gradual_release.log_ratios(eps, m, x, outputs),
+        "posterior_uniform_prior": gradual_release.posterior(eps, m, outputs),
     }
 
 
 def max_log_ratio(m: int, eps: list[float]) -> Result:
-    return {"max_log_ratio": release.sequence_loss(eps, m), "eps_n": eps[-1]}
+    return {"max_log_ratio": gradual_release.sequence_loss(eps, m), "eps_n": eps[-1]}
 
 
 def bridge(m: int, eps_a: float, eps_b: float, eps_c: float, o_a: int, o_c: int) -> Result:
-    return {"prob_o_b": release.bridge((eps_a, eps_b, eps_c), m, o_a, o_c)}
+    return {"prob_o_b": gradual_release.bridge((eps_a, eps_b, eps_c), m, o_a, o_c)}
 
 
 def est_binary(count_b: int, n: int, eps: float) -> Result:
-    share = moments.binary_estimate(count_b, n, eps)
+    share = closed_forms.binary_estimate(count_b, n, eps)
     return {"pi_b": share, "var_fixed_population": None if share is None else moments.binary_variance(eps, n)}
 
 
 def est_grr(counts: list[int], eps: float) -> Result:
-    shares = moments.grr_estimate(counts, eps)
+    shares = closed_forms.grr_estimate(counts, eps)
     if shares is None:
         return {"pi": None, "sum": None, "pi_clip_renorm": None}
-    return {"pi": shares, "sum": shares.sum(), "pi_clip_renorm": moments.clip_and_renormalize(shares)}
+    return {"pi": shares, "sum": shares.sum(), "pi_clip_renorm": closed_forms.clip_and_renormalize(shares)}
 
 
 def mean_var(l: float, h: float, eps: float, values: list[float]) -> Result:  # noqa: E741  # the key in the file
     return {
-        "var": moments.mean_variance(values, eps, l, h),
-        "rounding_floor": moments.rounding_variance(values, l, h),
+        "var": closed_forms.mean_variance(values, eps, l, h),
+        "rounding_floor": closed_forms.rounding_variance(values, l, h),
     }
 
 
 def mean_est(l: float, h: float, eps: float, count_h: int, n: int) -> Result:  # noqa: E741  # the key in the file
-    return {"mean": moments.mean_estimate(count_h, n, eps, l, h)}
+    return {"mean": closed_forms.mean_estimate(count_h, n, eps, l, h)}
 
 
 def eps_ns(eps_alpha: float, eps_beta: float, K: int) -> Result:  # noqa: N803
@@ -98,12 +98,12 @@ def eps_ns(eps_alpha: float, eps_beta: float, K: int) -> Result:  # noqa: N803
 
 
 def ns_variances(eps_alpha: float, eps_beta: float, K: int, N: int, pi: float) -> Result:  # noqa: N803
-    found = noisy_sampling.compare_sampling(eps_alpha, eps_beta, K, N, pi)
+    found = noisy_sampling_paper.compare_sampling(eps_alpha, eps_beta, K, N, pi)
     return {**asdict(found), "optimal": found.weighted}
 
 
 def exp1_theory(eps_alpha: float, eps_beta: float, rounds: int, N: int, pi: float) -> Result:  # noqa: N803
-    found = noisy_sampling.binary_experiment(eps_alpha, eps_beta, rounds, N, pi)
+    found = noisy_sampling_paper.binary_experiment(eps_alpha, eps_beta, rounds, N, pi)
     return {
         "eps": found.levels,
         "sigma": found.deviation,
@@ -116,7 +116,7 @@ def exp1_theory(eps_alpha: float, eps_beta: float, rounds: int, N: int, pi: floa
 
 def exp2_theory(counts: list[int], eps: list[float]) -> Result:
     return {
-        "sigma": noisy_sampling.value_experiment(counts, eps),
+        "sigma": noisy_sampling_paper.value_experiment(counts, eps),
         "min_error": attacks.last_answer_error(eps[-1], len(counts)),
     }
 
@@ -138,7 +138,7 @@ def bayes_error(prior: list[float], eps: float) -> Result:
     }
 
 
-def degradation(found: kernels.Degradation) -> Result:
+def degradation(found: Degradation) -> Result:
     nothing = [None] * found.upper.shape[1]
     forward = [[nothing if row is None else row for row in rows] for rows in found.forward()]
     return {"K": found.kernel, "F": forward, "ok": found.possible}
@@ -181,7 +181,7 @@ def warner_relax(p1: float, p2: float) -> Result:
 
 
 def ns_to_rr(eps_alpha: float, eps_beta: float, K: int, eps2: float) -> Result:  # noqa: N803
-    laws = noisy_sampling.count_laws(eps_alpha, eps_beta, K)
+    laws = noisy_sampling_paper.count_laws(eps_alpha, eps_beta, K)
     return {
         **degradation(kernels.to_response(*laws, eps2)),
         "eps_ns": noisy_sampling.sampling_epsilon(eps_alpha, eps_beta, K),
@@ -204,12 +204,12 @@ def subset_relax(m: int, k: int, eps1: float, eps2: float) -> Result:
 
 
 def fig1ab(eps_alpha: float, eps_beta: float, Kmax: int) -> Result:  # noqa: N803
-    curve = noisy_sampling.sampling_curve(eps_alpha, eps_beta, Kmax)
+    curve = noisy_sampling_paper.sampling_curve(eps_alpha, eps_beta, Kmax)
     return {"eps_ns": curve.levels, "var_noisy_sampling": curve.sampling, "var_relaxation": curve.relaxation}
 
 
 def fig1c(K: int) -> Result:  # noqa: N803
-    levels = noisy_sampling.linear_ladder(K)
+    levels = noisy_sampling_paper.linear_ladder(K)
     return {"eps": levels, "var": [moments.binary_variance(level, 1) for level in levels]}
 
 
@@ -220,12 +220,12 @@ FUNCTIONS: dict[str, Adapter] = {
     "grr_kernel": grr_kernel,
     "sequence_prob": sequence_prob,
     "max_log_ratio": max_log_ratio,
-    "eps_delta": lambda m, eps1, eps2: {"eps_delta": release.step_guarantee(eps1, eps2, m)},
+    "eps_delta": lambda m, eps1, eps2: {"eps_delta": gradual_release.step_guarantee(eps1, eps2, m)},
     "bridge": bridge,
     "est_binary": est_binary,
     "est_grr": est_grr,
-    "cov_grr_fixed": lambda pi, eps, n: {"cov": moments.grr_covariance(pi, n, eps, population="fleet")},
-    "cov_grr_iid": lambda pi, eps, n: {"cov": moments.grr_covariance(pi, n, eps, population="sampling")},
+    "cov_grr_fixed": lambda pi, eps, n: {"cov": closed_forms.grr_covariance(pi, n, eps, population="fleet")},
+    "cov_grr_iid": lambda pi, eps, n: {"cov": closed_forms.grr_covariance(pi, n, eps, population="sampling")},
     "var_binary_fixed": lambda eps, n: {"var": moments.binary_variance(eps, n)},
     "eps_ns": eps_ns,
     "ns_variances": ns_variances,
@@ -252,8 +252,8 @@ FUNCTIONS: dict[str, Adapter] = {
     "subset_relax": subset_relax,
     "sue_to_oue_ok": lambda eps1, eps2: {"ok": kernels.sue_to_oue_possible(eps1, eps2)},
     "oue_to_sue_min": lambda eps1: {"eps2_min": kernels.oue_to_sue_minimum(eps1)},
-    "value_changed_eps": lambda m, eps1, eps2: {"total_eps": release.changed_value_loss(eps1, eps2, m)},
-    "redraw_z_eps": lambda eps1, eps2: {"max_log_ratio": release.redrawn_rounding_loss(eps1, eps2)},
+    "value_changed_eps": lambda m, eps1, eps2: {"total_eps": gradual_release.changed_value_loss(eps1, eps2, m)},
+    "redraw_z_eps": lambda eps1, eps2: {"max_log_ratio": gradual_release.redrawn_rounding_loss(eps1, eps2)},
     "fig1ab": fig1ab,
     "fig1c": fig1c,
 }

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from estimators.channels import three_element, yes_no
+from estimators.channels.rows import club_rows, loss_of_rows
 from estimators.inference import key_value
+from estimators.papers import key_value as key_value_paper
+from estimators.papers import three_element
 from tests.vectors import Adapter
 
 Result = dict[str, Any]
@@ -22,14 +24,14 @@ ROWS: dict[str, Callable[..., Any]] = {
     "ewrrn": lambda p, n: three_element.equal_weights_rows(p, n),
     "rr3_dagger": three_element.dagger_rows,
     "rr3_ddagger": three_element.ddagger_rows,
-    "rr3_club": three_element.club_rows,
+    "rr3_club": club_rows,
     "general": lambda P: np.array(P),  # noqa: N803  # name of the vectors
 }
 
 
 def channel(kind: str, **parameters: Any) -> Result:
     rows = ROWS[kind](**parameters)
-    return {"P": rows, "det": three_element.determinant(rows), "eps": yes_no.loss_of_rows(rows.tolist())}
+    return {"P": rows, "det": three_element.determinant(rows), "eps": loss_of_rows(rows.tolist())}
 
 
 def estimate(kind: str, counts: list[int], **parameters: Any) -> Result:
@@ -62,12 +64,12 @@ def rr3_dagger_var_grad(p1: float, p2: float, pi0: float, N: int) -> Result:  # 
         "var": three_element.dagger_variance(p1, p2, pi0, N),
         "d_dp1": by_p1,
         "d_dp2": by_p2,
-        "eps": yes_no.loss_of_rows(three_element.dagger_rows(p1, p2).tolist()),
+        "eps": loss_of_rows(three_element.dagger_rows(p1, p2).tolist()),
     }
 
 
 def lpp_eps(eps1: float, eps2: float) -> Result:
-    parameters = key_value.lpp_parameters(eps1, eps2)
+    parameters = key_value_paper.lpp_parameters(eps1, eps2)
     return {
         "p1": parameters.p1,
         "q": parameters.q,
@@ -78,13 +80,16 @@ def lpp_eps(eps1: float, eps2: float) -> Result:
 
 
 def lpp_split(eps: float) -> Result:
-    eps1, eps2 = key_value.lpp_split(eps)
-    parameters = key_value.lpp_parameters(eps1, eps2)
+    eps1, eps2 = key_value_paper.lpp_split(eps)
+    parameters = key_value_paper.lpp_parameters(eps1, eps2)
     return {"eps1": eps1, "eps2": eps2, "p1": parameters.p1, "q": parameters.q}
 
 
 def vpp_prob_plus(w: float, eps2: float) -> Result:
-    return {"P_plus": key_value.value_response(w, eps2), "unbias_factor": key_value.value_unbias_factor(eps2)}
+    return {
+        "P_plus": key_value_paper.value_response(w, eps2),
+        "unbias_factor": key_value_paper.value_unbias_factor(eps2),
+    }
 
 
 def number(value: Any) -> float | None:
@@ -117,7 +122,7 @@ def kv_estimate(n0: int, n_plus: int, n_minus: int, p1: float, p2: float, q: flo
 
 
 def kv_theory_cov(p1: float, p2: float, q: float, f: float, s: float, N: int) -> Result:  # noqa: N803
-    found = key_value.key_value_theory(f, s, N, key_value.KeyValueParameters(p1, p2, q))
+    found = key_value_paper.key_value_theory(f, s, N, key_value.KeyValueParameters(p1, p2, q))
     return described(found) | {"var_mean_delta": found.mean_variance}
 
 
@@ -130,7 +135,7 @@ def kv_index_sampling_var(
     eps1: float,
     eps2: float,
 ) -> Result:
-    found = key_value.item_variances(n, m, k, W, W2, key_value.lpp_parameters(eps1, eps2))
+    found = key_value_paper.item_variances(n, m, k, W, W2, key_value_paper.lpp_parameters(eps1, eps2))
     return {
         "var_k_HT": found.degree_inflated,
         "var_k_ratio_approx": found.degree_ratio,
@@ -140,8 +145,8 @@ def kv_index_sampling_var(
 
 
 def kv_degree_weight(n_users: int, m: int, n_j: int, n_plus: int, n_minus: int, eps1: float, eps2: float) -> Result:
-    found = key_value.estimate_key_values(n_j, n_plus, n_minus, key_value.lpp_parameters(eps1, eps2))
-    totals = key_value.item_totals(found, n_users, m, n_j)
+    found = key_value.estimate_key_values(n_j, n_plus, n_minus, key_value_paper.lpp_parameters(eps1, eps2))
+    totals = key_value_paper.item_totals(found, n_users, m, n_j)
     return {
         "k_HT": totals.degree_inflated,
         "W_HT": totals.weight_inflated,
@@ -156,8 +161,8 @@ def graph_averages(n: int, m: int, degrees: list[float], weights: list[float]) -
         raise ValueError(f"{m} items need {m} degrees; got {len(degrees)}")
     found = key_value.graph_averages(n, degrees, weights)
     return {
-        "printed_eq6_k": key_value.printed_graph_average(n, degrees),
-        "printed_eq6_w": key_value.printed_graph_average(n, weights),
+        "printed_eq6_k": key_value_paper.printed_graph_average(n, degrees),
+        "printed_eq6_w": key_value_paper.printed_graph_average(n, weights),
         "avg_degree": found.degree,
         "avg_degree_V2": found.degree_of_items,
         "avg_degree_V1": found.degree_of_users,
@@ -173,23 +178,23 @@ def ewrr3_weight(p: float, counts: list[int]) -> Result:
 
 
 def pckv_ue_eps(a: float, b_mw: float, p: float) -> Result:
-    invented = key_value.other_convention(b_mw)
-    eps1, eps2 = key_value.pckv_losses(a, invented, p)
+    invented = key_value_paper.other_convention(b_mw)
+    eps1, eps2 = key_value_paper.pckv_losses(a, invented, p)
     return {
         "eps1": eps1,
         "eps2": eps2,
         "eps": key_value.lpp_loss(eps1, eps2),
-        "eps_of_3x3_matrix_alone": key_value.pckv_position_loss(a, invented, p),
+        "eps_of_3x3_matrix_alone": key_value_paper.pckv_position_loss(a, invented, p),
     }
 
 
 def pckv_ue_alloc(eps: float) -> Result:
-    a, b, p = key_value.pckv_allocation(eps)
-    return {"a": a, "b_gu": b, "p": p, "eps_check": key_value.lpp_loss(*key_value.pckv_losses(a, b, p))}
+    a, b, p = key_value_paper.pckv_allocation(eps)
+    return {"a": a, "b_gu": b, "p": p, "eps_check": key_value.lpp_loss(*key_value_paper.pckv_losses(a, b, p))}
 
 
 def pckv_ue_estimate(n: int, n_plus: int, n_minus: int, a: float, b_gu: float, p: float, ell: int) -> Result:
-    parameters = key_value.pckv_parameters(a, b_gu, p)
+    parameters = key_value_paper.pckv_parameters(a, b_gu, p)
     return described(key_value.estimate_key_values(n, n_plus, n_minus, parameters).scaled(ell))
 
 

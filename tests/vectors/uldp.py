@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from estimators.inference import utility_optimized as uldp
+from estimators.papers import utility_optimized
 from estimators.planning import losses
 from tests.vectors import Adapter
 
@@ -29,7 +30,7 @@ def urr_params(k: int, s: int, eps: float | str) -> dict[str, Any]:
 
 
 def urr_matrix(k: int, s: int, eps: float) -> dict[str, Any]:
-    return {"Q": uldp.urr_matrix(eps, k, s)}
+    return {"Q": utility_optimized.urr_matrix(eps, k, s)}
 
 
 def urap_params(eps: float, theta: float | None) -> dict[str, Any]:
@@ -44,12 +45,12 @@ def urap_params(eps: float, theta: float | None) -> dict[str, Any]:
 
 
 def rappor_cov(p: list[float], eps: float) -> dict[str, Any]:
-    covariance = uldp.rappor_covariance(p, eps)
+    covariance = utility_optimized.rappor_covariance(p, eps)
     return {"n_var": covariance.diagonal(), "n_cov01": covariance[0, 1], "n_var_sum": covariance.sum()}
 
 
 def mangat(p: float, n_yes: int, n: int) -> dict[str, Any]:
-    found = uldp.mangat_estimate(n_yes, n, p)
+    found = utility_optimized.mangat_estimate(n_yes, n, p)
     return {
         "eps_uldp": found.epsilon,
         "pi_hat": found.share,
@@ -113,24 +114,27 @@ def l2_worst(k: int, s: int, eps: float, n: int) -> dict[str, Any]:
 
 
 def pum_estimate(r: list[float], s: int, kappa: int, pi_k: list[list[float] | None]) -> dict[str, Any]:
-    shares = uldp.personal_shares(r, s, kappa, pi_k)
+    shares = utility_optimized.personal_shares(r, s, kappa, pi_k)
     return {"p": shares, "sum": shares.sum()}
 
 
 def pum_from_counts(
     counts: list[int], s: int, kappa: int, pi_k: list[list[float] | None], eps: float
 ) -> dict[str, Any]:
-    linear, highest = uldp.personal_estimates(counts, s, kappa, pi_k, eps)
+    linear, highest = utility_optimized.personal_estimates(counts, s, kappa, pi_k, eps)
     return {"r_emp": linear.combined, "p_emp": linear.shares, "r_mle": highest.combined, "p_mle": highest.shares}
 
 
 def pum_theorem1(r: list[float], r_hat: list[float], pi: list[float], pi_hat: list[float]) -> dict[str, Any]:
-    found = uldp.personal_error_bound(r, r_hat, pi, pi_hat)
+    found = utility_optimized.personal_error_bound(r, r_hat, pi, pi_hat)
     return {"l1": found.error, "bound_printed": found.printed, "bound_correct": found.bound}
 
 
 def uldp_composition(eps0: float, eps1: float, t: int) -> dict[str, Any]:
-    return {"two": uldp.composed_epsilon([eps0, eps1]), "t_fold": uldp.composed_epsilon([eps0] * t)}
+    return {
+        "two": utility_optimized.composed_epsilon([eps0, eps1]),
+        "t_fold": utility_optimized.composed_epsilon([eps0] * t),
+    }
 
 
 FUNCTIONS: dict[str, Adapter] = {

@@ -9,7 +9,8 @@ from itertools import product
 
 import numpy as np
 
-from estimators.planning.gradual_release import changed_value_loss, channel_matrix, kernel, redrawn_rounding_loss
+from estimators.channels.rows import channel_matrix
+from estimators.papers.gradual_release import changed_value_loss, kernel, redrawn_rounding_loss
 from tests.support.paths import ROOT
 
 PAGE = (ROOT / "docs" / "gradual-release.md").read_text(encoding="utf-8")
@@ -19,7 +20,7 @@ def test_every_function_in_the_table_exists() -> None:
     named = re.findall(r"`(kernels|gradual_release)\.(\w+)`", PAGE)
     assert len(named) > 15
     for module, function in named:
-        assert callable(getattr(importlib.import_module(f"estimators.planning.{module}"), function))
+        assert callable(getattr(importlib.import_module(f"estimators.papers.{module}"), function))
 
 
 def test_independent_draws_of_one_level_hold_what_the_page_says() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from estimators.channels.rows import channel_matrix
 from estimators.inference.pooling import pool_retention
 from estimators.mechanisms.grr import GRR
-from estimators.planning.gradual_release import channel_matrix
 from producers.survey.survey import load_survey
 from tests.support.paths import ROOT
 

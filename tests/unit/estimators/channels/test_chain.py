@@ -24,7 +24,7 @@ from estimators.channels.forward import (
 )
 from estimators.exact.randomness import SeededBits
 from estimators.exact.rounding import GRID
-from estimators.planning.gradual_release import step
+from estimators.papers.gradual_release import step
 from tests.support.checks import check_chain_law, fractions_of
 
 

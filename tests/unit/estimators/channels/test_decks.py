@@ -11,21 +11,13 @@ from itertools import combinations, permutations, product
 import numpy as np
 import pytest
 
-from estimators.channels.decks import (
-    Dealer,
-    Deck,
-    DeckError,
-    plan_deck,
-    privacy_table,
-    shift_law,
-    shuffled,
-    uninformed_log_ratio,
-)
-from estimators.channels.yes_no import christofides_variance
+from estimators.channels.decks import Dealer, Deck, DeckError, plan_deck, privacy_table, shuffled
 from estimators.exact.randomness import SeededBits
 from estimators.inference.decks import estimate_blocks, exact_interval, score_interval, shift_tails
 from estimators.mechanism import ParameterError
 from estimators.mechanisms.improved_christofides import ImprovedChristofides
+from estimators.papers.decks import shift_law, uninformed_log_ratio
+from estimators.papers.yes_no import christofides_variance
 from tests.support.mechanism import whole
 from tests.support.stats import assert_law
 

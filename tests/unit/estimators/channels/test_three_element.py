@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators.channels import three_element
 from estimators.channels.channel import Channel
-from estimators.channels.yes_no import loss_of_rows
+from estimators.channels.rows import club_rows, loss_of_rows
 from estimators.inference.key_value import KeyValueParameters, key_value_moments
 from estimators.mechanism import ParameterError
 from estimators.mechanisms.christofides import Christofides
 from estimators.mechanisms.registry import specification_class
 from estimators.mechanisms.small_channel import SmallChannel
 from estimators.mechanisms.three_element import EWRR
+from estimators.papers import three_element
 
 VALUES = ["none", "plus", "minus"]
 
@@ -37,7 +37,7 @@ def test_printed_estimators_corrected_equal_the_inverse() -> None:
     assert dagger[0] == pytest.approx((2 * zero + p2 - 1) / slope)
     second = p1 / slope - 1 / (3 * p2 - 1) - zero / slope + (2 * one + zero) / (3 * p2 - 1)
     assert dagger[1] == pytest.approx(second)
-    club = three_element.linear_estimate(three_element.club_rows(p1, p2, q), counts).shares
+    club = three_element.linear_estimate(club_rows(p1, p2, q), counts).shares
     t = p1 + p2 - 1
     assert club[0] == pytest.approx((zero + p2 - 1) / t)
     assert club[1] == pytest.approx((p1 - zero) / (2 * t) + (2 * one + zero - 1) / (2 * p2 * (2 * q - 1)))
@@ -56,7 +56,7 @@ def test_variances_equal_the_diagonal_of_the_covariance() -> None:
     for i, share in enumerate(shares):
         assert found[i, i] == pytest.approx(three_element.equal_weights_variance(4, 0.45, share, 7))
     p1, p2, q = 0.8, 0.7, 0.75
-    found = three_element.linear_covariances(three_element.club_rows(p1, p2, q), pi, 1).sampling
+    found = three_element.linear_covariances(club_rows(p1, p2, q), pi, 1).sampling
     of_share, of_total, together = key_value_moments(0.5, 0.1, KeyValueParameters(p1, p2, q))
     assert found[0, 0] == pytest.approx(of_share)
     contrast = np.array([0.0, 1.0, -1.0])
@@ -115,7 +115,7 @@ def test_given_parameters_stay_in_their_family_on_every_rung(name: str, given: d
     rows: dict[str, Callable[..., Any]] = {
         "rr3_dagger": three_element.dagger_rows,
         "rr3_ddagger": three_element.ddagger_rows,
-        "rr3_club": three_element.club_rows,
+        "rr3_club": club_rows,
     }
     expected = rows[name](**given)
     np.testing.assert_allclose(top, expected, atol=1e-15)
@@ -131,7 +131,7 @@ def in_family(name: str, channel: Channel) -> bool:
     family = {
         "rr3_dagger": lambda: three_element.dagger_rows(p1, rows[1, 1]),
         "rr3_ddagger": lambda: three_element.ddagger_rows(p1, sign),
-        "rr3_club": lambda: three_element.club_rows(p1, 1 - rows[1, 0], sign),
+        "rr3_club": lambda: club_rows(p1, 1 - rows[1, 0], sign),
     }[name]()
     return bool(np.allclose(rows, family, atol=1e-12))
 

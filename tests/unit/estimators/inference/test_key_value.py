@@ -29,6 +29,7 @@ from estimators.inference.key_value_pooling import (
 from estimators.inference.pooling import pool_dense
 from estimators.mechanism import ParameterError
 from estimators.mechanisms.key_value import LPP, PCKVUE
+from estimators.papers import key_value as key_value_paper
 from estimators.tally import Tally
 from tests.support.mechanism import Mechanism, whole
 from tests.support.simulate import simulated_tally, simulated_values
@@ -62,22 +63,22 @@ def test_the_cost_of_a_vector_is_that_of_all_its_positions(keys: int) -> None:
 def test_rungs_have_the_best_split_of_their_level() -> None:
     lpp, pckv = LPP.build(KEYS, LADDER, {}), PCKVUE.build(KEYS, LADDER, {"padding": 2})
     for level, one, other in zip(LADDER, rung_parameters(lpp.chain), rung_parameters(pckv.chain), strict=True):
-        wanted = key_value.lpp_parameters(*key_value.lpp_split(level))
+        wanted = key_value_paper.lpp_parameters(*key_value_paper.lpp_split(level))
         assert (one.p1, one.p2, one.q) == pytest.approx((wanted.p1, wanted.p2, wanted.q))
-        expected = key_value.pckv_parameters(*key_value.pckv_allocation(level))
+        expected = key_value_paper.pckv_parameters(*key_value_paper.pckv_allocation(level))
         assert (other.p1, other.p2, other.q) == pytest.approx((expected.p1, expected.p2, expected.q))
     assert lpp.epsilons == pytest.approx(LADDER)
 
 
 def test_the_split_is_the_best_for_the_mean() -> None:
     for epsilon in (0.5, 1.0, 2.0):
-        best = key_value.lpp_parameters(*key_value.lpp_split(epsilon))
+        best = key_value_paper.lpp_parameters(*key_value_paper.lpp_split(epsilon))
         for value_level in np.linspace(0.05, epsilon, 25).tolist():
             key_level = epsilon - math.log(2 / (1 + math.exp(-value_level)))
             if key_level <= 0:
                 continue
             assert key_value.lpp_loss(key_level, value_level) <= epsilon * (1 + 1e-12)
-            other = key_value.lpp_parameters(key_level, value_level)
+            other = key_value_paper.lpp_parameters(key_level, value_level)
             for share in (0.1, 0.5, 0.9):
                 assert key_value_variance(share, best) <= key_value_variance(share, other) * (1 + 1e-12)
 

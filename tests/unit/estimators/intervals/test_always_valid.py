@@ -11,7 +11,7 @@ import pytest
 from estimators.channels.channel import RetentionChannel, binary
 from estimators.intervals.always_valid import YesNo, confidence_interval, confidence_sequence, log_e
 from estimators.intervals.checkpoints import Checkpoint, advance, bounds_now, checkpoint_alpha, reference_information
-from estimators.planning.gradual_release import kernel
+from estimators.papers.gradual_release import kernel
 from estimators.planning.widths import grr_chances
 from tests.support.mechanism import Mechanism, build
 from tests.support.simulate import simulated_tally, simulated_values

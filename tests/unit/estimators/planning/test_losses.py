@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from estimators.inference import utility_optimized as uldp
+from estimators.papers import utility_optimized
 from estimators.planning import losses
 
 
@@ -22,7 +23,7 @@ def test_mean_deviation_is_the_sum_over_all_counts(n: int, m: float) -> None:
 def test_the_l2_loss_is_the_trace_of_the_covariance() -> None:
     shares, sensitive, epsilon, users = np.array([0.4, 0.1, 0.2, 0.3]), 2, 1.3, 50
     chance = uldp.urr_probabilities(epsilon, sensitive)
-    answers = shares @ uldp.urr_matrix(epsilon, 4, sensitive)
+    answers = shares @ utility_optimized.urr_matrix(epsilon, 4, sensitive)
     trace = (answers * (1 - answers)).sum() / users / chance.retention**2
     assert losses.l2_urr(shares, sensitive, epsilon, users) == pytest.approx(trace, rel=1e-12)
     bits = uldp.urap_probabilities(epsilon)
@@ -45,7 +46,7 @@ def test_no_shares_are_worse_than_the_worst(size: int, sensitive: int, epsilon: 
 
 def test_the_worst_shares_make_all_answers_equally_likely() -> None:
     low, high = losses.worst_shares(3, 4, 2.0)
-    answers = np.array([low] * 3 + [high] * 4) @ uldp.urr_matrix(2.0, 7, 3)
+    answers = np.array([low] * 3 + [high] * 4) @ utility_optimized.urr_matrix(2.0, 7, 3)
     assert answers == pytest.approx(np.full(7, 1 / 7))
 
 
@@ -64,14 +65,14 @@ def test_shares_that_are_none_are_refused() -> None:
 
 
 def test_the_printed_bound_for_tags_can_be_wrong_and_the_corrected_one_is_not() -> None:
-    found = uldp.personal_error_bound([0.5, 0.5, 0.0], [0.52, 0.52, -0.04], [1.0, 0.0], [0.0, 1.0])
+    found = utility_optimized.personal_error_bound([0.5, 0.5, 0.0], [0.52, 0.52, -0.04], [1.0, 0.0], [0.0, 1.0])
     assert found.printed < found.error <= found.bound + 1e-15
 
 
 def test_unknown_backgrounds_scale_the_other_values() -> None:
-    shares = uldp.personal_shares([0.2, 0.1, 0.3, 0.4], 1, 1, [None])
+    shares = utility_optimized.personal_shares([0.2, 0.1, 0.3, 0.4], 1, 1, [None])
     assert shares == pytest.approx([0.2, 0.3 * 8 / 7, 0.4 * 8 / 7])
-    negative = uldp.personal_shares([0.2, 0.1, -0.1, 0.8], 1, 1, [None])
+    negative = utility_optimized.personal_shares([0.2, 0.1, -0.1, 0.8], 1, 1, [None])
     assert negative == pytest.approx([0.2, -0.1, 0.9])
     with pytest.raises(ValueError, match="one background"):
-        uldp.personal_shares([0.2, 0.1, 0.3, 0.4], 1, 1, [])
+        utility_optimized.personal_shares([0.2, 0.1, 0.3, 0.4], 1, 1, [])

@@ -8,19 +8,18 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from estimators.channels import moments, noisy_sampling
+from estimators.channels import moments, rows
 from estimators.channels.chain import LadderError
-from estimators.papers import attacks
-from estimators.planning import gradual_release as release
-from estimators.planning import kernels
+from estimators.papers import attacks, closed_forms, gradual_release, kernels, noisy_sampling
+from estimators.planning.degradation import Degradation
 from estimators.planning.linear_programs import find_joint, find_kernel, nearest_ladder, plan_kernels
 
 
 def forward(ladder: tuple[float, ...], size: int, value: int, answers: tuple[int, ...]) -> float:
     """Multiply the forward steps as a device would take them."""
-    chance = release.channel_matrix(ladder[0], size)[value, answers[0]]
+    chance = rows.channel_matrix(ladder[0], size)[value, answers[0]]
     for (lower, upper), (before, now) in zip(pairwise(ladder), pairwise(answers), strict=True):
-        moves = release.step(lower, upper, size)
+        moves = gradual_release.step(lower, upper, size)
         if before == value:
             chance *= moves.truth_to_truth if now == value else moves.truth_to_lie
         elif now == value:
@@ -37,53 +36,53 @@ def test_steps_kernels_and_losses_agree_over_all_sequences(size: int) -> None:
     for answers in product(range(size), repeat=len(ladder)):
         chances = [forward(ladder, size, x, answers) for x in range(size)]
         for x, chance in enumerate(chances):
-            assert math.isclose(chance, release.sequence_probability(ladder, size, x, answers), rel_tol=1e-12)
+            assert math.isclose(chance, gradual_release.sequence_probability(ladder, size, x, answers), rel_tol=1e-12)
             ratios = [math.log(chance / other) for other in chances]
-            assert ratios == pytest.approx(release.log_ratios(ladder, size, x, answers), abs=1e-12)
+            assert ratios == pytest.approx(gradual_release.log_ratios(ladder, size, x, answers), abs=1e-12)
         worst = max(worst, math.log(max(chances) / min(chances)))
-        assert np.array(chances) / sum(chances) == pytest.approx(release.posterior(ladder, size, answers))
-    assert math.isclose(worst, release.sequence_loss(ladder, size), rel_tol=1e-12)
+        assert np.array(chances) / sum(chances) == pytest.approx(gradual_release.posterior(ladder, size, answers))
+    assert math.isclose(worst, gradual_release.sequence_loss(ladder, size), rel_tol=1e-12)
     assert math.isclose(worst, ladder[-1], rel_tol=1e-12)
 
 
 def test_a_step_by_itself_costs_the_sum_of_both_levels() -> None:
-    moves = [[forward((1.0, 2.0), 3, x, (o1, o2)) / release.channel_matrix(1.0, 3)[x, o1] for x in range(3)]
+    moves = [[forward((1.0, 2.0), 3, x, (o1, o2)) / rows.channel_matrix(1.0, 3)[x, o1] for x in range(3)]
              for o1, o2 in product(range(3), repeat=2)]  # fmt: skip
     worst = max(math.log(max(row) / min(row)) for row in moves)
-    assert math.isclose(worst, release.step_guarantee(1.0, 2.0, 3), rel_tol=1e-12)
-    assert release.step_guarantee(2.0, 2.0, 3) == 0.0
-    assert math.isclose(release.changed_value_loss(1.0, 2.0, 3), 4.0)
+    assert math.isclose(worst, gradual_release.step_guarantee(1.0, 2.0, 3), rel_tol=1e-12)
+    assert gradual_release.step_guarantee(2.0, 2.0, 3) == 0.0
+    assert math.isclose(gradual_release.changed_value_loss(1.0, 2.0, 3), 4.0)
 
 
 def test_extreme_levels_have_their_limits() -> None:
-    sure = release.step(1.0, math.inf, 5)
+    sure = gradual_release.step(1.0, math.inf, 5)
     assert (sure.truth_to_truth, sure.lie_to_truth, sure.lie_to_same) == (1.0, 1.0, 0.0)
-    same = release.step(0.0, 0.0, 5)
+    same = gradual_release.step(0.0, 0.0, 5)
     assert (same.truth_to_truth, same.lie_to_same, same.keep_lie) == (1.0, 1.0, 1.0)
-    fresh = release.step(0.0, 1.0, 5)
+    fresh = gradual_release.step(0.0, 1.0, 5)
     assert (fresh.keep_truth, fresh.keep_lie) == (0.0, 0.0)
-    assert release.step(0.5, 1.0, 1).truth_to_truth == 1.0
+    assert gradual_release.step(0.5, 1.0, 1).truth_to_truth == 1.0
     with pytest.raises(LadderError, match="must not fall"):
-        release.step(1.0, 0.5, 3)
+        gradual_release.step(1.0, 0.5, 3)
     with pytest.raises(LadderError, match="got -1"):
-        release.kernel(-1.0, 0.5, 3)
+        gradual_release.kernel(-1.0, 0.5, 3)
 
 
 def test_the_bridge_is_the_conditional_law_of_the_middle_answer() -> None:
     ladder, size, value = (0.4, 1.0, 2.0), 3, 1
     for low, high in product(range(size), repeat=2):
         joint = np.array([forward(ladder, size, value, (low, middle, high)) for middle in range(size)])
-        assert release.bridge(ladder, size, low, high) == pytest.approx(joint / joint.sum())
+        assert gradual_release.bridge(ladder, size, low, high) == pytest.approx(joint / joint.sum())
 
 
 def test_estimates_without_information_are_none() -> None:
-    assert moments.grr_estimate([0, 0, 0], 1.0) is None
-    assert moments.grr_estimate([1, 2, 3], 0.0) is None
-    assert moments.binary_estimate(0, 0, 1.0) is None
-    assert moments.binary_estimate(1, 2, 0.0) is None
-    assert moments.mean_estimate(1, 2, 0.0, 0.0, 1.0) is None
+    assert closed_forms.grr_estimate([0, 0, 0], 1.0) is None
+    assert closed_forms.grr_estimate([1, 2, 3], 0.0) is None
+    assert closed_forms.binary_estimate(0, 0, 1.0) is None
+    assert closed_forms.binary_estimate(1, 2, 0.0) is None
+    assert closed_forms.mean_estimate(1, 2, 0.0, 0.0, 1.0) is None
     assert moments.binary_variance(0.0, 10) == math.inf
-    estimate = moments.grr_estimate([1, 3], math.inf)
+    estimate = closed_forms.grr_estimate([1, 3], math.inf)
     assert estimate is not None
     assert estimate.tolist() == [0.25, 0.75]
 
@@ -97,7 +96,7 @@ def test_attack_errors_equal_the_sum_over_all_sequences(size: int, weights: tupl
         score = np.zeros(size, dtype=int)
         np.add.at(score, list(answers), points)
         best = np.flatnonzero(score == score.max())
-        error += release.sequence_probability(ladder, size, 0, answers) * (1 - (0 in best) / len(best))
+        error += gradual_release.sequence_probability(ladder, size, 0, answers) * (1 - (0 in best) / len(best))
     assert math.isclose(attacks.frequency_error(ladder, size, weights), error, rel_tol=1e-10)
     # Nothing beats the last answer.
     assert error >= attacks.last_answer_error(ladder[-1], size) - 1e-12
@@ -137,7 +136,7 @@ FAMILIES = [
 
 
 @pytest.mark.parametrize(("found", "possible"), FAMILIES)
-def test_closed_forms_agree_with_the_linear_program(found: kernels.Degradation, possible: bool) -> None:
+def test_closed_forms_agree_with_the_linear_program(found: Degradation, possible: bool) -> None:
     assert found.upper @ found.kernel == pytest.approx(found.lower, abs=1e-12)
     assert found.kernel.sum(axis=1) == pytest.approx(1.0)
     assert found.possible == possible
@@ -190,8 +189,8 @@ def test_subset_selection_and_repetition_are_degradations() -> None:
 
 
 def test_by_inversion_finds_the_only_candidate() -> None:
-    found = kernels.by_inversion(release.channel_matrix(0.5, 3), release.channel_matrix(1.5, 3))
-    assert found.kernel == pytest.approx(release.kernel(0.5, 1.5, 3).matrix)
+    found = kernels.by_inversion(rows.channel_matrix(0.5, 3), rows.channel_matrix(1.5, 3))
+    assert found.kernel == pytest.approx(gradual_release.kernel(0.5, 1.5, 3).matrix)
     with pytest.raises(ValueError, match="cannot be sharper"):
         kernels.bit((0.6, 0.4), (0.5, 0.5))
     assert kernels.bit((0.3, 0.3), (0.5, 0.5)).possible
@@ -210,12 +209,12 @@ def test_a_joint_law_can_exist_where_no_kernel_does() -> None:
     assert joint.sum(axis=2) == pytest.approx(lower, abs=1e-7)
     assert find_joint(lower, upper, 0.99) is None
     with pytest.raises(ValueError, match="same values; got 2 and 3 rows"):
-        find_kernel(lower, release.channel_matrix(1.0, 3))
+        find_kernel(lower, rows.channel_matrix(1.0, 3))
 
 
 def test_a_ladder_of_any_family_is_planned_or_refused_with_the_nearest() -> None:
-    planned = plan_kernels(lambda level: release.channel_matrix(level, 3), (0.5, 1.0, 2.0))
-    assert planned[0].kernel == pytest.approx(release.kernel(0.5, 1.0, 3).matrix, abs=1e-7)
+    planned = plan_kernels(lambda level: rows.channel_matrix(level, 3), (0.5, 1.0, 2.0))
+    assert planned[0].kernel == pytest.approx(gradual_release.kernel(0.5, 1.0, 3).matrix, abs=1e-7)
 
     def mixed(level: float) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
         return kernels.bit_channel(*(kernels.sue_bit(level) if level < 1.2 else kernels.oue_bit(level)))

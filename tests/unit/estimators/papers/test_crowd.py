@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from estimators.channels import crowd
+from estimators.papers import crowd as crowd_paper
 from estimators.planning import crowd_delta as deltas
 
 
@@ -77,7 +78,7 @@ def test_copies_that_cannot_be_linked_fail_less_often_than_one_long_vector() -> 
 
 def test_a_vector_of_one_bit_is_a_bit() -> None:
     flip = crowd.flip_probability(1000, 2.0)
-    vector, bit = deltas.vector_delta(1000, flip, 2.0, bits=1), deltas.first_record_delta(1000, flip, 2.0)
+    vector, bit = deltas.vector_delta(1000, flip, 2.0, bits=1), crowd_paper.first_record_delta(1000, flip, 2.0)
     assert vector.zeros_over_one == pytest.approx(bit.zeros_over_one, rel=1e-3)
 
 
@@ -91,16 +92,16 @@ def test_a_large_crowd_is_searched_where_the_worst_case_is() -> None:
 def test_more_copies_make_the_rule_less_safe_and_the_record_pays_more() -> None:
     one, many = (crowd.flip_probability(1000, 2.0, copies=k) for k in (1, 16))
     assert (
-        deltas.first_record_delta(1000, many, 2.0, copies=16).delta
-        > 3 * deltas.first_record_delta(1000, one, 2.0).delta
+        crowd_paper.first_record_delta(1000, many, 2.0, copies=16).delta
+        > 3 * crowd_paper.first_record_delta(1000, one, 2.0).delta
     )
-    assert crowd.local_epsilon(many, copies=16) == pytest.approx(25.736, abs=1e-3)
+    assert crowd_paper.local_epsilon(many, copies=16) == pytest.approx(25.736, abs=1e-3)
 
 
 @pytest.mark.parametrize("flip", [0.0, 0.5, 0.7, -1.0])
 def test_a_flip_that_hides_nothing_or_everything_is_refused(flip: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1/2"):
-        crowd.local_epsilon(flip)
+        crowd_paper.local_epsilon(flip)
 
 
 def test_a_ratio_of_one_is_refused() -> None:

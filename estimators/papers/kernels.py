@@ -1,4 +1,4 @@
-"""When can a coarser answer be drawn from a sharper one? Closed forms for every family, in floats, for planning.
+"""When can a coarser answer be drawn from a sharper one? Closed forms for every family, in floats.
 
 A channel Q1 is a degradation of Q2 when Q2 K = Q1 for a stochastic kernel K. Then a device that has answered through Q1
 may answer through Q2 later, and both answers together tell exactly what the second one tells. Where Q2 takes only two
@@ -15,37 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from estimators.channels.moments import lie_probability, retention, truth_probability
-from estimators.planning.gradual_release import channel_matrix
+from estimators.channels.rows import channel_matrix
+from estimators.planning.degradation import ROUNDING, Degradation
 
 Floats = NDArray[np.float64]
-
-# Entries above this count as zero: closed forms that are 0 in exact arithmetic come out as a few ulps.
-_TOLERANCE = 1e-12
-
-
-@dataclass(frozen=True, eq=False)
-class Degradation:
-    """Two channels and the kernel K[upper answer, lower answer] with upper @ kernel = lower."""
-
-    lower: Floats
-    upper: Floats
-    kernel: Floats
-
-    @property
-    def possible(self) -> bool:
-        """Whether the kernel is one: no negative entry."""
-        return bool((self.kernel >= -_TOLERANCE).all())
-
-    def forward(self) -> list[list[list[float] | None]]:
-        """Return Pr(upper answer | lower answer, value) as [value][lower][upper].
-
-        None where the value never gives the lower answer. Rows of an impossible degradation leave [0, 1].
-        """
-        joint = self.upper[:, None, :] * self.kernel.T[None, :, :]
-        return [
-            [(joint[x, y] / given).tolist() if given > 0 else None for y, given in enumerate(row)]
-            for x, row in enumerate(self.lower)
-        ]
 
 
 def by_inversion(lower: ArrayLike, upper: ArrayLike) -> Degradation:
@@ -214,7 +187,7 @@ def cards_channel(deck: Sequence[float]) -> Floats:
 def cards_possible(lower: Sequence[float], upper: Sequence[float]) -> bool:
     """Tell whether Christofides' response with three cards can be relaxed, for any two decks."""
     (p1, _, p3), (q1, _, q3) = _oriented(lower), _oriented(upper)
-    return p1 * q3 <= q1 * p3 + _TOLERANCE and p1 - p3 <= q1 - q3 + _TOLERANCE
+    return p1 * q3 <= q1 * p3 + ROUNDING and p1 - p3 <= q1 - q3 + ROUNDING
 
 
 def cards(lower: Sequence[float], upper: Sequence[float]) -> Degradation:

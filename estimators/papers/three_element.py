@@ -1,6 +1,6 @@
-"""Channels on a few symbols in closed form: EWRR_n and the three-element responses of Ma & Wang, corrected.
+"""Three-element responses of Ma & Wang in closed form, corrected: EWRR_n, RR3-dagger, RR3-double-dagger, RR3-club.
 
-Rows are true values, columns answers. Symbol 0 is "nothing" (no edge, no key), symbols 1 and 2 are the two signs.
+Symbol 0 is "nothing" (no edge, no key), symbols 1 and 2 are the two signs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from estimators.channels.rows import club_rows
 
 Floats = NDArray[np.float64]
 
@@ -26,12 +28,6 @@ def dagger_rows(p1: float, p2: float) -> Floats:
     """RR3-dagger: 0 is kept with p1, 1 and 2 with p2; lies are uniform."""
     a, b = (1.0 - p1) / 2.0, (1.0 - p2) / 2.0
     return np.array([[p1, a, a], [b, p2, b], [b, b, p2]])
-
-
-def club_rows(p1: float, p2: float, q: float) -> Floats:
-    """RR3-club: 0 is kept with p1; 1 and 2 stay non-zero with p2, and then keep their sign with q."""
-    a, b = (1.0 - p1) / 2.0, 1.0 - p2
-    return np.array([[p1, a, a], [b, p2 * q, p2 * (1.0 - q)], [b, p2 * (1.0 - q), p2 * q]])
 
 
 def ddagger_rows(p1: float, p2: float) -> Floats:

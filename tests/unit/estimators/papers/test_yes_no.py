@@ -8,13 +8,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from estimators.channels import yes_no
+from estimators.channels import decks, rows
 from estimators.channels.decks import Deck
+from estimators.papers import yes_no
 from estimators.tally import Tally
 from tests.support.mechanism import build
 
 
-def enumerated(rows: yes_no.Rows, answers: list[float], ones: int, total: int) -> tuple[float, float]:
+def enumerated(rows: rows.Rows, answers: list[float], ones: int, total: int) -> tuple[float, float]:
     """Mean and variance of the sum of answers[y] over a fixed population, by the law of each person."""
     means = [sum(p * a for p, a in zip(row, answers, strict=True)) for row in rows]
     squares = [sum(p * a * a for p, a in zip(row, answers, strict=True)) for row in rows]
@@ -34,7 +35,7 @@ def test_shares_are_unbiased_and_scatter_as_stated(ones: int) -> None:
     mean, variance = enumerated(rows, [0.0, 1.0], ones, total)
     assert (mean / total - 0.4 * 0.3) / 0.6 == pytest.approx(pi)
     assert variance / (total * 0.6) ** 2 == pytest.approx(yes_no.simmons_variance(pi, total, 0.6, 0.3))
-    cards = yes_no.describe_cards([0.3, 0.05, 0.05, 0.2, 0.4])
+    cards = decks.describe_cards([0.3, 0.05, 0.05, 0.2, 0.4])
     mean, variance = enumerated(cards.rows, [1.0, 2.0, 3.0, 4.0, 5.0], ones, total)
     assert (mean / total - cards.mean) / cards.delta == pytest.approx(pi)
     assert variance / (total * cards.delta) ** 2 == pytest.approx(yes_no.christofides_variance(total, cards))
@@ -42,7 +43,7 @@ def test_shares_are_unbiased_and_scatter_as_stated(ones: int) -> None:
 
 def test_an_attribute_in_place_of_a_coin_gives_answers_away() -> None:
     # Pr(no | yes, attribute yes) is 0 and Pr(no | no, attribute yes) is p.
-    assert yes_no.loss_of_rows(((0.6, 0.4), (0.0, 1.0))) == math.inf
+    assert rows.loss_of_rows(((0.6, 0.4), (0.0, 1.0))) == math.inf
 
 
 @pytest.mark.parametrize(("total", "epsilon", "middle"), [(100, 1.0, 0.5), (9, 0.5, 0.36), (1000, 0.3, 0.01)])
@@ -111,6 +112,6 @@ def test_a_single_rung_gives_the_closed_forms() -> None:
     assert value == pytest.approx(yes_no.simmons_share(400, 1000, p, 0.3))
     assert variance == pytest.approx(yes_no.simmons_variance(value, 1000, p, 0.3))
     value, variance, epsilon = estimate("christofides", [300, 200, 500], {"middle": 0.2})
-    cards = yes_no.describe_cards(yes_no.three_cards(epsilon, 0.2))
+    cards = decks.describe_cards(yes_no.three_cards(epsilon, 0.2))
     assert value == pytest.approx(yes_no.christofides_share([300, 200, 500], cards))
     assert variance == pytest.approx(yes_no.christofides_variance(1000, cards), rel=1e-2)

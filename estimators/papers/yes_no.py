@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-Rows = tuple[tuple[float, ...], ...]
+from estimators.channels.decks import Cards
+from estimators.channels.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -28,16 +29,6 @@ def sampling_variances(mechanism_variance: float, pi: float, sample: int, popula
     spread = pi * (1.0 - pi)
     finite = (1.0 / sample - 1.0 / population) * population / (population - 1) * spread if population > 1 else 0.0
     return SamplingVariances(mechanism_variance, mechanism_variance + finite, mechanism_variance + spread / sample)
-
-
-def loss_of_rows(rows: Sequence[Sequence[float]]) -> float:
-    """Return max_j ln(max_i P_ij / min_i P_ij) of a channel given in floats; inf where a column mixes 0 and more."""
-    worst = 0.0
-    for column in zip(*rows, strict=True):
-        low, high = min(column), max(column)
-        if high > 0.0:
-            worst = max(worst, math.log(high / low) if low > 0.0 else math.inf)
-    return worst
 
 
 def warner_probability(epsilon: float) -> float:
@@ -105,31 +96,6 @@ def simmons_attribute_variance(pi: float, total: int, p: float, coin: float) -> 
     With an attribute the loss is infinite for a collector who knows it; the formula is here for comparison only.
     """
     return (1.0 - p) * (pi * (1.0 - coin) + (1.0 - pi) * coin) / (total * p)
-
-
-@dataclass(frozen=True)
-class Cards:
-    """What estimation needs of a set of cards with faces 1..L: E Y, Var Y and Delta = L + 1 - 2 E Y, and its loss."""
-
-    mean: float
-    variance: float
-    delta: float
-    epsilon: float
-    rows: Rows
-
-
-def describe_cards(weights: Sequence[float]) -> Cards:
-    """Describe cards whose face k is drawn in proportion to weights[k - 1] (Sun et al., Thm 3.1 and 5.4).
-
-    A member of the sensitive group answers L + 1 - Y, everybody else Y.
-    """
-    total, faces = math.fsum(weights), len(weights)
-    rows = (tuple(w / total for w in weights), tuple(w / total for w in reversed(weights)))
-    mean = math.fsum(k * w for k, w in enumerate(weights, 1)) / total
-    # Both as single sums: E Y^2 - (E Y)^2 would lose digits for cards that are nearly balanced.
-    variance = math.fsum((k - mean) ** 2 * w for k, w in enumerate(weights, 1)) / total
-    delta = math.fsum((faces + 1 - 2 * k) * w for k, w in enumerate(weights, 1)) / total
-    return Cards(mean, variance, delta, loss_of_rows(rows), rows)
 
 
 def mean_answer(counts: Sequence[int]) -> float:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from estimators.channels.chain import check_ladder
 from estimators.channels.moments import lie_probability, retention, truth_probability
+from estimators.channels.rows import channel_matrix
 
 Floats = NDArray[np.float64]
 
@@ -110,14 +111,6 @@ def kernel(lower: float, upper: float, size: int) -> Kernel:
     different = math.expm1(-(upper - lower)) / math.expm1(-upper) * lie_probability(lower, size)
     kept = retention(lower, size) / retention(upper, size)
     return Kernel(size, kept, kept + different, different)
-
-
-def channel_matrix(epsilon: float, size: int) -> Floats:
-    """Return generalised randomized response at a real level (Pan, Eq. 5); rows are true values."""
-    truth, lie = truth_probability(epsilon, size), lie_probability(epsilon, size)
-    matrix = np.full((size, size), lie)
-    np.fill_diagonal(matrix, truth)
-    return matrix
 
 
 def sequence_probability(ladder: Sequence[float], size: int, value: int, answers: Sequence[int]) -> float:
