@@ -123,7 +123,7 @@ def replay_command(
 
 
 def as_data(letter: Letter) -> dict[str, Any]:
-    """Return a letter under stable keys, without its bytes."""
+    """Return a dead letter under stable keys, without its bytes."""
     return {
         "number": letter.number,
         "received_ms": letter.received_ms,
