@@ -22,9 +22,9 @@ from producers.survey.survey import Survey
 from streams.cli.main import NOT_READY
 from streams.cli.terminal.estimates import ASCII, UNICODE, Signs, survey_view
 from streams.cli.terminal.surveys import surveys_named
-from streams.connections import open_store
 from streams.exporter.reader import Reader
 from streams.settings import load_settings, settings_options
+from streams.store.connect import open_store
 from streams.store.contract import StoreUnavailableError
 from streams.windows.record import EstimateRecord, ValueEstimate
 

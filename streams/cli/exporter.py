@@ -45,22 +45,16 @@ def run_exporter(settings: Settings) -> None:
     from aiohttp import web
 
     from producers.clock import system_clock
-    from producers.simulation.truth import RedisTruthBoard
     from producers.survey.folder import SurveyFolder
-    from streams.connections import open_redis, open_store
     from streams.exporter.alert_states import PrometheusAlerts
     from streams.exporter.reader import Reader
     from streams.exporter.server import make_app
     from streams.exporter.views import Views
-    from streams.store.heartbeats import Heartbeats
+    from streams.store.connect import open_store, open_truths
 
-    reader = Reader(open_store(settings), SurveyFolder(settings.surveys_folder, system_clock(), keep_removed=False))
-    client = open_redis(settings)
-    views = Views(
-        reader,
-        truths=RedisTruthBoard(client, prefix=settings.prefix),
-        heartbeats=Heartbeats(client, prefix=settings.prefix),
-    )
+    store = open_store(settings)
+    reader = Reader(store, SurveyFolder(settings.surveys_folder, system_clock(), keep_removed=False))
+    views = Views(reader, truths=open_truths(settings), heartbeats=store.heartbeats)
     alerts = PrometheusAlerts(settings.prometheus) if settings.prometheus else None
     app = make_app(reader, value_limit=settings.value_limit, views=views, alerts=alerts, token=settings.token)
     family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET

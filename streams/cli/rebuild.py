@@ -14,10 +14,10 @@ from producers.survey.folder import SurveyFolder
 from producers.survey.survey import Survey
 from streams.cli.main import NOT_READY
 from streams.cli.terminal.surveys import surveys_named
-from streams.connections import open_store
 from streams.kafka.reader import ReadError, TopicReader
 from streams.repair.rebuild import Rebuilder, WindowCount
 from streams.settings import Settings, load_settings, settings_options
+from streams.store.connect import open_store
 from streams.store.contract import StoreUnavailableError
 
 

@@ -8,7 +8,7 @@ import click
 
 from streams import logs
 from streams.settings import load_settings, settings_options
-from streams.worker.driver import ConfigurationError, run_worker
+from streams.worker.process import ConfigurationError, run_worker
 
 
 @click.command("worker")

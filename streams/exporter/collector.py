@@ -15,24 +15,14 @@ from streams.exporter.health import canary_scores, rule_bounds, stale_after_ms
 from streams.exporter.reader import Reader, SurveyState
 from streams.logs import StateLog
 from streams.metrics import METRICS
-from streams.store.contract import UNKNOWN_SURVEY, StoreUnavailableError
+from streams.store.contract import StoreUnavailableError
+from streams.store.counters import REASONS, UNKNOWN_SURVEY, Counters
 from streams.windows.record import EstimateRecord, ValueEstimate
-from streams.worker.fold import REASONS
 
 logger = logging.getLogger(__name__)
 
 SHARD_SERIES = 64
 """Series per survey for reports by shard. More cost more series; with fewer, a flood of one shard is averaged away."""
-
-_COUNTERS = {
-    "applied": "applied",
-    "duplicate": "duplicate",
-    "stale": "outdated",
-    "conflict": "conflicting",
-    "expired": "expired",
-}
-"""Stored counters and their words in metric names."""
-_REJECTED = "rejected:"
 
 
 class Families:
@@ -84,9 +74,13 @@ class ThawCollector(Collector):
     def _add(self, families: Families, state: SurveyState) -> None:
         survey = state.survey
         families.add("thaw_survey_info", 1, survey.id, survey.name, survey.mechanism.name)
-        for stored, word in _COUNTERS.items():
-            families.add(f"thaw_reports_{word}_total", state.counters.get(stored, 0), survey.id)
-        _add_rejected(families, survey.id, state.counters)
+        counters = state.counters
+        families.add("thaw_reports_applied_total", counters.applied, survey.id)
+        families.add("thaw_reports_duplicate_total", counters.duplicate, survey.id)
+        families.add("thaw_reports_outdated_total", counters.outdated, survey.id)
+        families.add("thaw_reports_conflicting_total", counters.conflicting, survey.id)
+        families.add("thaw_reports_expired_total", counters.expired, survey.id)
+        _add_rejected(families, survey.id, counters)
         for shard, count in enumerate(folded(state.shard_reports)):
             families.add("thaw_shard_reports_total", count, survey.id, str(shard))
         families.add("thaw_last_estimate_timestamp_seconds", _seconds(state.last_estimate_ms), survey.id)
@@ -155,10 +149,9 @@ def _add_estimate(families: Families, place: tuple[str, ...], row: ValueEstimate
     families.add(f"{prefix}_always_valid_upper_bound{suffix}", row.always_valid_upper, *place)
 
 
-def _add_rejected(families: Families, survey_id: str, counters: Mapping[str, int]) -> None:
+def _add_rejected(families: Families, survey_id: str, counters: Counters) -> None:
     # All reasons from the start: Prometheus does not see a counter rise that was not there before.
-    rejected = dict.fromkeys(REASONS[1:], 0)
-    rejected |= {name.removeprefix(_REJECTED): count for name, count in counters.items() if name.startswith(_REJECTED)}
+    rejected = dict.fromkeys(REASONS, 0) | dict(counters.rejected)
     for reason, count in rejected.items():
         families.add("thaw_reports_rejected_total", count, survey_id, reason)
 

@@ -7,7 +7,7 @@ numbers and limits as metrics, which the alert rules compare with each other.
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -15,6 +15,7 @@ from producers.survey.alerts import AlertRule
 from producers.survey.survey import Survey
 from streams.exporter.api import CanaryScore, Health, Status, SurveyHealth, Worker
 from streams.store.contract import QueuedWindow
+from streams.store.counters import Counters
 from streams.store.heartbeats import Heartbeat, alive
 from streams.windows.record import AlertBound, EstimateRecord
 
@@ -29,9 +30,6 @@ QUEUED_MS: Final = 15_000
 """A window that is in the recompute queue for longer than this means that the workers are behind."""
 CANARY_WINDOWS: Final = 5
 """Complete windows that the canary is judged by; fewer hide a small but steady error."""
-
-_REJECTED = "rejected:"
-_COUNTED = ("applied", "duplicate", "stale", "conflict", "expired")
 
 
 class Rates:
@@ -70,18 +68,6 @@ class Rates:
             return None
         now, then = self._looks[position], self._looks[max(0, position - RATE_SPAN)]
         return (now[column] - then[column]) * 1_000 / (now[0] - then[0])
-
-
-def totals(counters: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], dict[str, int]]:
-    """Return what was counted and what was rejected by reason, over all surveys."""
-    total: Counter[str] = Counter()
-    for some in counters:
-        total.update(some)
-    counted = {name: total[name] for name in _COUNTED}
-    rejected = {
-        name.removeprefix(_REJECTED): count for name, count in sorted(total.items()) if name.startswith(_REJECTED)
-    }
-    return counted, rejected
 
 
 def canary_scores(survey: Survey, record: EstimateRecord) -> list[tuple[float, str]]:
@@ -173,7 +159,7 @@ def make_health(
     *,
     surveys: Sequence[Survey],
     last_estimates: Mapping[str, int | None],
-    counters: Sequence[Mapping[str, int]],
+    counters: Counters,
     heartbeats: Sequence[Heartbeat],
     queue: Sequence[QueuedWindow],
     rates: Rates,
@@ -185,13 +171,12 @@ def make_health(
         now_ms: the time.
         surveys: all surveys.
         last_estimates: the time of the last estimate by survey id; None for a survey without estimates.
-        counters: counters of each survey and of unknown surveys.
+        counters: over all surveys, unknown ones included.
         heartbeats: the last heartbeat of each worker.
         queue: the windows in the recompute queue, oldest first.
         rates: looks at the counters, the present one included.
         canary: the score of the canary that is worst compared with its limit.
     """
-    counted, rejected = totals(counters)
     living = alive(heartbeats, now_ms)
     lags = [beat.lag_records for beat in living if beat.lag_records is not None]
     replaced = superseded(surveys, last_estimates, now_ms)
@@ -205,8 +190,8 @@ def make_health(
         reasons=reasons,
         reports_per_second=rates.applied,
         rates=rates.history(),
-        reports=counted,
-        rejected=rejected,
+        reports=counters.as_data(),
+        rejected=dict(sorted(counters.rejected.items())),
         rejected_per_second=rates.rejected,
         lag_records=sum(lags) if lags else None,
         dirty_windows=len(queue),
@@ -225,7 +210,7 @@ def store_down(now_ms: int, reason: str) -> Health:
         reasons=[f"Redis does not answer ({reason}). The page shows the last state that was read."],
         reports_per_second=None,
         rates=[],
-        reports=dict.fromkeys(_COUNTED, 0),
+        reports=Counters().as_data(),
         rejected={},
         rejected_per_second=None,
         lag_records=None,

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from producers.clock import Clock, system_clock
+from producers.survey.lookup import SurveyList
 from producers.survey.survey import Survey
 from streams.exporter.api import CanaryScore
 from streams.exporter.health import CANARY_WINDOWS, canary_score, complete_until_ms, superseded
-from streams.store.contract import UNKNOWN_SURVEY, QueuedWindow, Store
+from streams.store.contract import QueuedWindow, Store
+from streams.store.counters import UNKNOWN_SURVEY, Counters
 from streams.windows.budget_spent import budget_spent, first_window_ms
 from streams.windows.history import HistoryPoint, decode_point
-from streams.windows.recompute import SurveyList
 from streams.windows.record import EstimateRecord, RecordError, decode_estimate
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class SurveyState:
     survey: Survey
     records: Mapping[str, EstimateRecord]
     """By age."""
-    counters: Mapping[str, int]
+    counters: Counters
     shard_reports: Sequence[int]
     last_estimate_ms: int | None
     budget_spent: float | None
@@ -67,10 +68,10 @@ class Reader:
         return SurveyState(
             survey,
             records,
-            self._store.counters(survey.id),
-            self._store.shard_reports(survey.id),
+            self._store.log.counters(survey.id),
+            self._store.log.shard_reports(survey.id),
             last_ms,
-            budget_spent(survey, first_window_ms(self._store, survey.id), records, now_ms),
+            budget_spent(survey, first_window_ms(self._store.states, survey.id), records, now_ms),
             self.canary(survey),
             replaced,
         )
@@ -98,21 +99,21 @@ class Reader:
         read = [self.record(survey.id, start_ms) for start_ms in starts[-CANARY_WINDOWS:]]
         return canary_score(survey, [record for record in read if record is not None])
 
-    def unknown_survey_counters(self) -> Mapping[str, int]:
+    def unknown_survey_counters(self) -> Counters:
         """Return the counters of frames that were rejected before their survey was known."""
-        return self._store.counters(UNKNOWN_SURVEY)
+        return self._store.log.counters(UNKNOWN_SURVEY)
 
-    def counters(self, survey_id: str) -> Mapping[str, int]:
+    def counters(self, survey_id: str) -> Counters:
         """Return the counters of a survey."""
-        return self._store.counters(survey_id)
+        return self._store.log.counters(survey_id)
 
     def recompute_queue(self) -> list[QueuedWindow]:
         """Return the windows whose counts changed since their estimate, oldest change first."""
-        return self._store.dirty()
+        return self._store.queue.entries()
 
     def starts(self, survey_id: str) -> list[int]:
         """Return the starts of the windows that have an estimate, oldest first."""
-        return self._store.window_starts(survey_id)
+        return self._store.estimates.window_starts(survey_id)
 
     def windows(self, survey_id: str, limit: int) -> list[EstimateRecord]:
         """Return the stored estimates of a survey, newest window first."""
@@ -121,12 +122,12 @@ class Reader:
 
     def history(self, survey_id: str, start_ms: int) -> list[HistoryPoint]:
         """Return how the estimate of a window changed, oldest point first."""
-        points = (decode_point(raw) for raw in self._store.life(survey_id, start_ms))
+        points = (decode_point(raw) for raw in self._store.estimates.history(survey_id, start_ms))
         return [point for point in points if point is not None]
 
     def record(self, survey_id: str, start_ms: int) -> EstimateRecord | None:
         """Return the stored estimate of a window; None if there is none that can be read."""
-        payload = self._store.estimate(survey_id, start_ms)
+        payload = self._store.estimates.read(survey_id, start_ms)
         if payload is None:
             return None
         try:

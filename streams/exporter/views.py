@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-from redis.exceptions import RedisError
-
 from producers.clock import Clock, system_clock
-from producers.simulation.truth import Truth as TrueShares
 from producers.survey.survey import Survey
 from streams.exporter.alert_states import in_order, pipeline_alerts, threshold_alerts
 from streams.exporter.api import (
@@ -27,7 +24,9 @@ from streams.exporter.api import (
 from streams.exporter.health import Rates, make_health, store_down
 from streams.exporter.reader import Reader
 from streams.store.contract import StoreUnavailableError
-from streams.store.heartbeats import Heartbeat
+from streams.store.counters import Counters
+from streams.store.heartbeats import Heartbeat, HeartbeatReader
+from streams.store.truth import Truth as TrueShares
 from streams.windows.record import EstimateRecord
 
 RECENT_WINDOWS: Final = 60
@@ -39,18 +38,10 @@ _FRESH_MOST: Final = 200
 
 
 class TruthSource(Protocol):
-    """Where simulated fleets store their truth; `producers.simulation.truth.RedisTruthBoard` is one."""
+    """Where simulated fleets store their truth; `streams.store.truth.RedisTruths` is one."""
 
     def read(self, survey_id: str, window_ms: int) -> TrueShares | None:
         """Return the truth of a window, None if no simulated fleet wrote it."""
-        ...
-
-
-class HeartbeatSource(Protocol):
-    """Where workers publish their heartbeats; `streams.store.heartbeats.Heartbeats` is one."""
-
-    def read(self) -> list[Heartbeat]:
-        """Return the last heartbeat of each worker."""
         ...
 
 
@@ -92,7 +83,7 @@ class Views:
         reader: Reader,
         *,
         truths: TruthSource | None = None,
-        heartbeats: HeartbeatSource | None = None,
+        heartbeats: HeartbeatReader | None = None,
         clock: Clock = system_clock,
     ) -> None:
         self._reader, self._truths, self._heartbeats, self._clock = reader, truths, heartbeats, clock
@@ -157,11 +148,9 @@ class Views:
         now_ms = self._clock()
         try:
             surveys = self._reader.surveys()
-            counters = [self._reader.counters(survey.id) for survey in surveys] + [
-                self._reader.unknown_survey_counters()
-            ]
-            rejected = sum(count for some in counters for name, count in some.items() if name.startswith("rejected:"))
-            self._rates.look(now_ms, sum(some.get("applied", 0) for some in counters), rejected)
+            counters = sum((self._reader.counters(survey.id) for survey in surveys), Counters())
+            counters += self._reader.unknown_survey_counters()
+            self._rates.look(now_ms, counters.applied, counters.rejected_total)
             return make_health(
                 now_ms,
                 surveys=surveys,
@@ -189,18 +178,10 @@ class Views:
         return max(scores, key=lambda score: abs(score.z) / score.limit, default=None)
 
     def _read_heartbeats(self) -> list[Heartbeat]:
-        try:
-            return self._heartbeats.read() if self._heartbeats is not None else []
-        except RedisError as error:
-            raise StoreUnavailableError(str(error)) from error
+        return self._heartbeats.read() if self._heartbeats is not None else []
 
     def _truth(self, survey: Survey, start_ms: int) -> Truth | None:
-        try:
-            truth = self._truths.read(survey.id, start_ms) if self._truths is not None else None
-        except RedisError as error:
-            raise StoreUnavailableError(str(error)) from error
-        except (ValueError, KeyError, TypeError):
-            return None  # not written by a fleet of this version
+        truth = self._truths.read(survey.id, start_ms) if self._truths is not None else None
         if truth is None or len(truth.shares) != len(survey.mechanism.labels):
             return None
         return Truth(list(truth.shares), truth.devices, truth.settled)

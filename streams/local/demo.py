@@ -21,10 +21,8 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 from prometheus_client.parser import text_string_to_metric_families
-from redis import Redis as RedisClient
 
 from producers.clock import system_clock
-from producers.simulation.truth import RedisTruthBoard
 from producers.wire.shards import shards_of_partition
 from streams.kafka.reader import end_offsets
 from streams.kafka.topics import Topics, wanted
@@ -37,8 +35,8 @@ from streams.local.service import StopOrder
 from streams.local.supervisor import Supervisor
 from streams.metrics import quantile
 from streams.settings import Settings, load_settings
+from streams.store.connect import open_store, open_truths
 from streams.store.contract import StoreError
-from streams.store.redis import RedisStore
 
 logger = logging.getLogger(__name__)
 
@@ -68,9 +66,8 @@ class Demo:
     first_window_ms: int = 0
 
     def __post_init__(self) -> None:
-        client = RedisClient.from_url(self.settings.redis)
-        self.store = RedisStore(client, prefix=self.settings.prefix)
-        self.board = RedisTruthBoard(client, prefix=self.settings.prefix)
+        self.store = open_store(self.settings)
+        self.truths = open_truths(self.settings)
 
     @property
     def journal(self) -> Path:
@@ -129,10 +126,10 @@ class Demo:
         ends = end_offsets(self.settings, topic, partitions)
         shards = max(demo.survey.shards for demo in self.surveys)
         for partition, end in ends.items():
-            stored = self.store.offsets(topic, partition, shards_of_partition(partition, shards, partitions))
+            stored = self.store.log.offsets(topic, partition, shards_of_partition(partition, shards, partitions))
             if min(stored.values()) < end:
                 return False
-        return not self.store.dirty()
+        return not self.store.queue.entries()
 
     def sent(self) -> int:
         """Return the reports that the broker acknowledged, as the fleets printed when they ended."""

@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 from producers.survey.survey import Survey
 from producers.wire.layout import TOKEN_BYTES, TOKEN_NAME_BYTES
 from producers.wire.shards import shards_of
-from streams.store.contract import Key, Shape, Store
+from streams.store.contract import Store
+from streams.store.counters import Counters
+from streams.store.shape import Key, Shape
 from streams.windows.record import EstimateRecord, decode_estimate
-from streams.worker.table import unpack
+from streams.worker.table import Table, unpack
 
 
 @dataclass
@@ -74,7 +76,8 @@ def audit_window(store: Store, survey: Survey, journal: WindowJournal) -> Audit:
     """Compare the stored log and tally of a window with the acknowledged reports."""
     shape = Shape.of(survey)
     keys = [Key(survey.id, journal.window_ms, shard) for shard in range(survey.shards)]
-    logs = [(key.shard, unpack(loaded.entries, shape)) for key, loaded in store.load(keys, shape).items()]
+    loaded = store.log.load(keys, shape, Table.of_log)
+    logs = [(key.shard, unpack(log.entries, shape)) for key, log in loaded.items()]
     stored = [_places(log.tokens, np.full(len(log.tokens), shard)) for shard, log in logs]
     rungs = [log.rungs for _, log in logs]
     tokens, acked = np.concatenate(journal.tokens), np.concatenate(journal.acked)
@@ -84,7 +87,7 @@ def audit_window(store: Store, survey: Survey, journal: WindowJournal) -> Audit:
     wanted, found = np.full(len(places), -1), np.full(len(places), -1)
     np.maximum.at(wanted, index[: len(acked)], acked)
     np.maximum.at(found, index[len(acked) :], np.concatenate(rungs) if rungs else np.zeros(0, dtype=np.int64))
-    users = store.tally(survey.id, journal.window_ms, survey.shards, shape).total_users
+    users = store.estimates.tally(survey.id, journal.window_ms, survey.shards, shape).total_users
     return Audit(int((found < wanted).sum()), max(users - int((wanted >= 0).sum()), 0))
 
 
@@ -130,7 +133,7 @@ def survey_entry(store: Store, survey: Survey, journals: Sequence[WindowJournal]
         audit = audit_window(store, survey, journal)
         lost += audit.lost
         double += audit.double
-        payload = store.estimate(survey.id, journal.window_ms)
+        payload = store.estimates.read(survey.id, journal.window_ms)
         if journal.settled and payload is not None:
             record = decode_estimate(payload)
             if record.users == journal.users():
@@ -140,10 +143,5 @@ def survey_entry(store: Store, survey: Survey, journals: Sequence[WindowJournal]
 
 def report_counts(store: Store, surveys: Iterable[Survey], sent: int) -> dict[str, int]:
     """Return what became of the reports, over all surveys."""
-    total = {"sent": sent, "applied": 0, "duplicate": 0, "stale": 0, "conflict": 0, "rejected": 0, "expired": 0}
-    for survey in surveys:
-        for name, count in store.counters(survey.id).items():
-            kind = "rejected" if name.startswith("rejected") else name
-            if kind in total:
-                total[kind] += count
-    return total
+    counters = sum((store.log.counters(survey.id) for survey in surveys), Counters())
+    return {"sent": sent} | counters.as_data() | {"rejected": counters.rejected_total}

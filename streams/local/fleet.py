@@ -13,7 +13,6 @@ from queue import Empty
 from typing import Any
 
 import numpy as np
-from redis import Redis
 
 from estimators.simulation.simulator import simulator_of
 from producers.clock import system_clock
@@ -21,11 +20,11 @@ from producers.simulation.fleet import BLOCK, Plan
 from producers.simulation.kafka import KafkaPublisher
 from producers.simulation.run import FleetRun, Progress
 from producers.simulation.scenarios import falling_shares, flights, scenario_named
-from producers.simulation.truth import RedisTruthBoard
 from producers.survey.survey import Survey, load_survey
 from streams.connections import kafka_python_options
 from streams.local.exec import die_with_parent
 from streams.settings import Settings
+from streams.store.connect import open_truths
 
 
 class FleetError(ValueError):
@@ -112,7 +111,7 @@ def run_process(
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, lambda *_: stop.set())
-    board = RedisTruthBoard(Redis.from_url(settings.redis), prefix=settings.prefix) if options.truth else None
+    board = open_truths(settings) if options.truth else None
     kafka_options = kafka_python_options(settings)
     if options.api_version is not None:
         kafka_options["api_version"] = options.api_version

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from producers.survey.lookup import SurveyLookup
 from producers.wire import frames as wire
 from producers.wire.layout import MAGIC, SCHEMA_HEADER, VERSION_AT
 from producers.wire.shards import partition_of
@@ -24,7 +25,7 @@ from streams.kafka.messages import FetchBatch, Record
 from streams.kafka.reader import ReadError, TopicReader
 from streams.settings import Settings
 from streams.worker.dead_letters import OFFSET_HEADER, REASON_HEADER
-from streams.worker.fold import Surveys, check
+from streams.worker.fold import check
 
 _SEND_SECONDS = 30.0
 _PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})\[(?P<partition>[0-9]{1,9})\]@(?P<offset>[0-9]{1,18})", re.ASCII)
@@ -101,7 +102,7 @@ def look(frame: bytes) -> list[FrameView]:
     return views
 
 
-def judge(letter: Letter, surveys: Surveys, partitions: int, now_ms: int) -> tuple[list[Outgoing], list[str]]:
+def judge(letter: Letter, surveys: SurveyLookup, partitions: int, now_ms: int) -> tuple[list[Outgoing], list[str]]:
     """Return the messages that a worker would take now, and why the rest of the letter stays dead.
 
     Every frame goes to the partition that its shard belongs to, wherever it was found. Now is when the broker would
@@ -136,7 +137,7 @@ class Replayed:
 
 def replay(
     letters: Iterable[Letter],
-    surveys: Surveys,
+    surveys: SurveyLookup,
     send: Callable[[Sequence[Outgoing]], None],
     *,
     partitions: int,

@@ -23,9 +23,10 @@ from producers.clock import Clock, system_clock
 from producers.survey.survey import Survey
 from producers.wire.shards import partition_of, shards_of_partition
 from streams.kafka.reader import Bus
-from streams.store.contract import Key, Shape, Store, StoreCorruptError
+from streams.store.contract import Store, StoreCorruptError
+from streams.store.shape import Key, Shape
 from streams.worker.fold import check
-from streams.worker.table import AnyTable, Table
+from streams.worker.table import Table
 
 ROUNDS: Final = 20
 """How often logs that workers change meanwhile are looked at again. Fewer: a busy survey is given up too early."""
@@ -69,7 +70,7 @@ class Recount:
     ) -> None:
         self._bus, self._survey, self._partitions, self._clock = bus, survey, partitions, clock
         self._window_ms = window_ms
-        self.tables: dict[Key, AnyTable] = {}
+        self.tables: dict[Key, Table] = {}
         self.ends: dict[int, int] = {}
         """By partition: the offset behind the last record that was read."""
 
@@ -83,7 +84,7 @@ class Recount:
                 if self._window_ms in (None, key.window_ms):
                     self.tables.setdefault(key, Table(shape)).fold(reports)
 
-    def table(self, key: Key) -> AnyTable:
+    def table(self, key: Key) -> Table:
         """Return the table of one log, empty if Kafka has nothing for it."""
         return self.tables.get(key) or Table(Shape.of(self._survey))
 
@@ -124,7 +125,9 @@ class Rebuilder:
         """Count everything again and compare; with `replace` put right what differs. Oldest window first."""
         self.recount.catch_up()
         # With the windows that only the store knows: nothing in Kafka may be the very thing that differs.
-        known = {window_ms for window_ms in self._store.window_starts(self._survey.id) if self._wanted(window_ms)}
+        known = {
+            window_ms for window_ms in self._store.estimates.window_starts(self._survey.id) if self._wanted(window_ms)
+        }
         windows = sorted(known | {key.window_ms for key in self.recount.tables})
         return [self._window(window_ms, replace) for window_ms in windows]
 
@@ -133,7 +136,7 @@ class Rebuilder:
         behind = 0
         for partition, end in self.recount.ends.items():
             shards = shards_of_partition(partition, self._survey.shards, self._partitions)
-            stored = self._store.offsets(topic, partition, shards)
+            stored = self._store.log.offsets(topic, partition, shards)
             behind += max([0, *(end - offset for offset in stored.values())])
         return behind
 
@@ -146,37 +149,37 @@ class Rebuilder:
         looked: dict[Key, _Compared] = {}
         left: Sequence[Key] = keys
         for _ in range(ROUNDS):
-            seen = self._store.seen(left)
+            seen = self._store.log.seen(left)
             stored = {key: self._stored(key) for key in left}
             self.recount.catch_up()
             looked |= {key: self._compare(key, stored[key]) for key in left}
             if not replace:
                 # What came in between is not known to be missing: only a log that stood still can be judged.
-                now = self._store.seen(left)
+                now = self._store.log.seen(left)
                 left = [key for key in left if looked[key].differs and now[key] != seen[key]]
             else:
                 wrong = [key for key in left if looked[key].differs]
-                done = {key for key in wrong if self._store.replace(key, seen[key], looked[key].right)}
+                done = {key for key in wrong if self._store.log.replace(key, seen[key], looked[key].right)}
                 changed = changed or bool(done)
                 left = [key for key in wrong if key not in done]
             if not left:
                 break
         if changed:
-            self._store.mark_dirty([(self._survey.id, window_ms)])
+            self._store.queue.put([(self._survey.id, window_ms)])
         return self._summary(window_ms, looked.values(), changed=changed, moving=bool(left))
 
-    def _stored(self, key: Key) -> AnyTable | None:
+    def _stored(self, key: Key) -> Table | None:
         try:
-            return self._store.load([key], self._shape)[key].table
+            return self._store.log.load([key], self._shape, Table.of_log)[key].content
         except StoreCorruptError:
             return None
 
-    def _compare(self, key: Key, stored: AnyTable | None) -> _Compared:
+    def _compare(self, key: Key, stored: Table | None) -> _Compared:
         complete = self.recount.complete(key)
         right = self.recount.table(key)
         if stored is not None and not complete:
             right = _merged(self._shape, stored, right)
-        ours, theirs = _records(right), _records(stored or Table(self._shape))
+        ours, theirs = _entries(right), _entries(stored or Table(self._shape))
         return _Compared(
             right=right,
             stored=stored,
@@ -207,8 +210,8 @@ class Rebuilder:
 class _Compared:
     """One log as it should be, and as it is in the store (None: it cannot be read)."""
 
-    right: AnyTable
-    stored: AnyTable | None
+    right: Table
+    stored: Table | None
     missing: int
     extra: int
     complete: bool
@@ -219,7 +222,7 @@ class _Compared:
         return self.stored is None or self.missing > 0 or self.extra > 0
 
 
-def _merged(shape: Shape, *tables: AnyTable) -> AnyTable:
+def _merged(shape: Shape, *tables: Table) -> Table:
     """Return the greatest of each token."""
     merged = Table(shape)
     for table in tables:
@@ -227,6 +230,6 @@ def _merged(shape: Shape, *tables: AnyTable) -> AnyTable:
     return merged
 
 
-def _records(table: AnyTable) -> NDArray[np.bytes_]:
-    """Return the held records, each as one item that can be sorted and compared."""
+def _entries(table: Table) -> NDArray[np.bytes_]:
+    """Return the live entries, each as one item that can be sorted and compared."""
     return np.frombuffer(table.live(), dtype=f"S{table.shape.entry_bytes}")

@@ -25,7 +25,8 @@ from estimators.tally import Tally
 from producers.survey.alert_ranges import value_ranges
 from producers.survey.alerts import AlertRule
 from producers.survey.survey import Survey
-from streams.store.contract import Shape, Store
+from streams.store.contract import SmallStates
+from streams.store.shape import Shape
 from streams.windows.record import AlertBound
 
 logger = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     upper: float
 
 
-def alert_bounds(survey: Survey, window_ms: int, tally: Tally, method: str, store: Store) -> list[AlertBound]:
+def alert_bounds(survey: Survey, window_ms: int, tally: Tally, method: str, stored: SmallStates) -> list[AlertBound]:
     """Return the bound of every rule: a lower one for `above`, an upper one for `below`; None where there is none.
 
     Args:
@@ -53,7 +54,7 @@ def alert_bounds(survey: Survey, window_ms: int, tally: Tally, method: str, stor
         window_ms: start of the window.
         tally: its counts.
         method: how the estimate of this moment was made.
-        store: where checkpoints are kept.
+        stored: where checkpoints are kept.
 
     Raises:
         StoreUnavailableError: the store did not answer.
@@ -68,7 +69,7 @@ def alert_bounds(survey: Survey, window_ms: int, tally: Tally, method: str, stor
     part = 0.5 if both else 1.0
     checked: list[float] = []
     if both or survey.method == "stratified":
-        checked = _checkpoints(survey, window_ms, questions, ranges, part, store)
+        checked = _checkpoints(survey, window_ms, questions, ranges, part, stored)
     shares = checked if method == "stratified" and checked else _e_process(survey, questions, part)
     bounds = []
     for rule, share in zip(rules, shares, strict=True):
@@ -97,10 +98,10 @@ def _checkpoints(
     questions: YesNo,
     ranges: Sequence[tuple[float, float]],
     part: float,
-    store: Store,
+    stored: SmallStates,
 ) -> list[float]:
     """Take the checkpoints that are due, store them, and return the bound of every rule at this moment."""
-    raw = store.state(survey.id, STATE, window_ms)
+    raw = stored.get(survey.id, STATE, window_ms)
     states = _decode(raw, survey.alerts, part)
     tallies = [questions.values_at(np.array([survey.mechanism.labels.index(r.value)])) for r in survey.alerts]
     due = []
@@ -111,11 +112,11 @@ def _checkpoints(
         due.append(advance(state, tally, threshold=threshold, alpha_at=_spending(rule.alpha * part)))
     if any(new is not old for new, old in zip(due, states, strict=True)):
         new = _encode(due, survey.alerts, part)
-        if store.swap_state(survey.id, STATE, window_ms, raw, new, Shape.of(survey).expires_ms(window_ms)):
+        if stored.swap(survey.id, STATE, window_ms, raw, new, Shape.of(survey).expires_ms(window_ms)):
             states = due
         else:
             logger.info("%s, window %d: another worker took the checkpoint", survey.id, window_ms)
-            states = _decode(store.state(survey.id, STATE, window_ms), survey.alerts, part)
+            states = _decode(stored.get(survey.id, STATE, window_ms), survey.alerts, part)
     shares = []
     for rule, state, tally in zip(survey.alerts, states, tallies, strict=True):
         users = int(tally.users[tally.truth[:, 0] != tally.lie[:, 0], 0].sum())

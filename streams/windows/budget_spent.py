@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping
 
 from producers.survey.survey import Survey
-from streams.store.contract import KEEP_MS, Store
+from streams.store.contract import SmallStates
+from streams.store.shape import KEEP_MS
 from streams.windows.record import EstimateRecord
 
 STATE = "first"
@@ -24,8 +25,8 @@ _ATTEMPTS = 5
 class FirstWindows:
     """Remembers in the store when the first window of each survey began."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, states: SmallStates) -> None:
+        self._states = states
         self._noted: dict[str, tuple[int, int]] = {}
 
     def note(self, survey: Survey, window_ms: int, now_ms: int) -> None:
@@ -38,18 +39,18 @@ class FirstWindows:
         if first_ms <= window_ms and now_ms - noted_ms < REFRESH_MS:
             return
         for _ in range(_ATTEMPTS):
-            raw = self._store.state(survey.id, STATE)
+            raw = self._states.get(survey.id, STATE)
             known_ms = _read(raw)
             first_ms = window_ms if known_ms is None else min(known_ms, window_ms)
-            if self._store.swap_state(survey.id, STATE, None, raw, b"%d" % first_ms, now_ms + KEEP_MS):
+            if self._states.swap(survey.id, STATE, None, raw, b"%d" % first_ms, now_ms + KEEP_MS):
                 self._noted[survey.id] = first_ms, now_ms
                 return
         # Others write it all the time; the next window will find its turn.
 
 
-def first_window_ms(store: Store, survey_id: str) -> int | None:
+def first_window_ms(states: SmallStates, survey_id: str) -> int | None:
     """Return the start of the first window of a survey, as far back as is remembered."""
-    return _read(store.state(survey_id, STATE))
+    return _read(states.get(survey_id, STATE))
 
 
 def _read(raw: bytes) -> int | None:

@@ -7,15 +7,11 @@ evenly over the life that was seen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from streams.windows.record import EstimateRecord
-
-HISTORY_POINTS: Final = 160
-"""Points kept per window. Fewer: a chart with corners; more: memory and bytes to send for every window."""
 
 HISTORY_VALUES: Final = 24
 """Values kept per point, the most frequent of that moment. More: a survey with many values costs more for its lives
@@ -70,15 +66,6 @@ class _Columns(msgspec.Struct, frozen=True, array_like=True):
         if not len(self.values) == len(self.estimate) == len(self.lower) == len(self.upper):
             return None
         return HistoryPoint(*msgspec.structs.astuple(self))
-
-
-def point_to_drop(times_ms: Sequence[int]) -> int:
-    """Return the position of the inner point whose neighbours are closest to each other, the first of several.
-
-    >>> point_to_drop([0, 10, 11, 20])
-    2
-    """
-    return min(range(1, len(times_ms) - 1), key=lambda i: times_ms[i + 1] - times_ms[i - 1])
 
 
 def _short(number: float | None) -> float | None:

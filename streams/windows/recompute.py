@@ -19,17 +19,19 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import cast
 
 from estimators.estimates import Estimates, Floats, Method, Population
 from estimators.estimation.registry import estimator_of
 from estimators.tally import Tally
 from producers.clock import Clock, system_clock
+from producers.survey.lookup import SurveyList
 from producers.survey.survey import Survey
 from streams.kafka.messages import Outgoing, PublishError
 from streams.logs import StateLog
 from streams.metrics import WorkerMetrics, worker_metrics
-from streams.store.contract import QueuedWindow, Shape, Store, StoreUnavailableError
+from streams.store.contract import QueuedWindow, Store, StoreUnavailableError
+from streams.store.shape import Shape
 from streams.windows.alert_bounds import alert_bounds
 from streams.windows.budget_spent import FirstWindows
 from streams.windows.history import encode_point
@@ -44,14 +46,6 @@ LOCK_MS = 15_000
 
 Publish = Callable[[Sequence[Outgoing]], None]
 """Returns when the brokers have the messages; raises PublishError otherwise."""
-
-
-class SurveyList(Protocol):
-    """What knows the surveys; `producers.survey.folder.SurveyFolder` does."""
-
-    def surveys(self, now_ms: int) -> Sequence[Survey]:
-        """Return all known surveys."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -100,7 +94,7 @@ class Recomputer:
         self._latencies = latencies or Latencies()
         self._redis = StateLog(logger, "Redis (for estimates)", clock=clock)
         self._failed: dict[tuple[str, int], str] = {}
-        self._first_windows = FirstWindows(store)
+        self._first_windows = FirstWindows(store.states)
 
     def run(self, stop: threading.Event, tick_seconds: float) -> None:
         """Tick until `stop` is set."""
@@ -124,26 +118,26 @@ class Recomputer:
         now_ms = self._clock()
         surveys = {survey.id: survey for survey in self._surveys.surveys(now_ms)}
         done: list[_Done] = []
-        marked = self._store.mark_after_restart()
+        marked = self._store.queue.put_after_restart()
         if marked:
             logger.info("Redis was started anew; %d windows are estimated again", marked)
         try:
-            for mark in self._store.dirty():
+            for mark in self._store.queue.entries():
                 if stop is not None and stop.is_set():
                     break
                 survey = surveys.get(mark.survey_id)
                 if survey is None:
                     continue  # another worker may know it, or its file comes later
                 if Shape.of(survey).expires_ms(mark.window_ms) <= now_ms:
-                    self._store.clear_dirty(mark)
+                    self._store.queue.remove(mark)
                     self._latencies.forget((mark.survey_id, mark.window_ms))
                     continue
-                secret = self._store.lock(mark.survey_id, mark.window_ms, LOCK_MS)
+                secret = self._store.queue.lock(mark.survey_id, mark.window_ms, LOCK_MS)
                 if secret is not None:
                     self._recompute(survey, mark, secret, done)
             self._publish([work.message for work in done])
             for work in done:
-                self._store.clear_dirty(work.mark)
+                self._store.queue.remove(work.mark)
         finally:
             self._unlock(done)
         self._settle_others()
@@ -154,14 +148,14 @@ class Recomputer:
         shape = Shape.of(survey)
         with self._metrics.recompute_seconds.time():
             read_ms = self._clock()
-            tally = self._store.tally(survey.id, mark.window_ms, survey.shards, shape)
+            tally = self._store.estimates.tally(survey.id, mark.window_ms, survey.shards, shape)
             try:
                 record = self._record(survey, mark.window_ms, tally, read_ms)
             except StoreUnavailableError:
                 raise
             except Exception as error:
                 # One window that cannot be estimated must not keep the others from being; the mark stays.
-                self._store.unlock(*window, secret)
+                self._store.queue.unlock(*window, secret)
                 self._metrics.recompute_failures.inc()
                 if self._failed.get(window) != str(error):
                     self._failed[window] = str(error)
@@ -170,7 +164,7 @@ class Recomputer:
             self._failed.pop(window, None)
             payload = record.encode()
             expires_ms = shape.expires_ms(mark.window_ms)
-            if not self._store.save_estimate(*window, secret, payload, expires_ms, point=encode_point(record)):
+            if not self._store.estimates.save(*window, secret, payload, expires_ms, point=encode_point(record)):
                 logger.info("%s, window %d: the lock ran out; another worker does it again", *window)
                 return
         self._settle(window, read_ms, self._clock())
@@ -189,13 +183,13 @@ class Recomputer:
             read_ms=read_ms,
             computed_ms=self._clock(),
             always_valid=bounds,
-            alerts=alert_bounds(survey, window_ms, tally, estimates.method, self._store),
+            alerts=alert_bounds(survey, window_ms, tally, estimates.method, self._store.states),
         )
 
     def _unlock(self, done: Sequence[_Done]) -> None:
         for work in done:
             try:
-                self._store.unlock(work.mark.survey_id, work.mark.window_ms, work.secret)
+                self._store.queue.unlock(work.mark.survey_id, work.mark.window_ms, work.secret)
             except StoreUnavailableError:
                 return  # they run out by themselves
 
@@ -207,7 +201,7 @@ class Recomputer:
     def _settle_others(self) -> None:
         """Look at estimates of frames from here that another worker computed."""
         for window in self._latencies.windows():
-            payload = self._store.estimate(*window)
+            payload = self._store.estimates.read(*window)
             if payload is not None:
                 try:
                     record = decode_estimate(payload)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from streams.kafka.messages import Outgoing, PublishError
 from streams.kafka.publisher import Publisher
 from streams.metrics import WorkerMetrics
-from streams.worker.applier import RestartRequired
 from streams.worker.fold import DeadLetter
+from streams.worker.retry import RestartRequired
 
 logger = logging.getLogger(__name__)
 

@@ -1,47 +1,36 @@
 """From messages to changes, without I/O: check every frame, group reports by log, fold them into tables.
 
-A frame is taken or refused as a whole: one report that cannot be right makes its frame a dead letter, since whoever
-packed it is broken and nothing else it says can be trusted more. Other frames of the message are not touched by that.
-Where a frame cannot be delimited (`magic`, `length` of the header), the dead letter holds the rest of the message.
+A frame is accepted or refused as a whole: one invalid report makes its frame a dead letter, since the sender is broken
+and its other reports cannot be trusted more. Other frames of the message are not affected. Where a frame cannot be
+delimited (`magic`, `length` of the header), the dead letter holds the rest of the message.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from producers.survey.lookup import SurveyLookup
 from producers.survey.survey import Survey
 from producers.wire.layout import DIGEST_BYTES, HEADER_BYTES, SMALLEST_REPORT_BYTES
 from producers.wire.shards import partition_of
 from streams.kafka.messages import FetchBatch
-from streams.store.contract import GRACE_MS, UNKNOWN_SURVEY, Change, Key, Loaded, Shape
+from streams.store.contract import Change, Loaded
+from streams.store.counters import REASONS, UNKNOWN_SURVEY, Counters
 from streams.store.entry import ANSWER_AT
+from streams.store.shape import GRACE_MS, Key, Shape
 from streams.worker import kernels
 from streams.worker.kernels import Ints, Words
-from streams.worker.table import AnyTable, Table, patches, tally_bytes
+from streams.worker.table import Table, patches, tally_bytes
 from streams.worker.versions import translate
 
-REASONS: Final = (
-    *kernels.FAULTS,
-    "survey",
-    "shard",
-    "partition",
-    "window",
-    "future",
-    "rung",
-    "token",
-    "group",
-    "answer",
-)
-"""Why a frame is a dead letter; `docs/store.md` explains each. The first is empty: a good frame."""
-
-_CODE: Final = {reason: code for code, reason in enumerate(REASONS)}
-_EXPIRED: Final = len(REASONS)
+_CODE: Final = {reason: code for code, reason in enumerate(("", *REASONS))}
+"""0 is a good frame."""
+_EXPIRED: Final = len(REASONS) + 1
 _PACK_CODES: Final = np.array([_CODE[reason] for reason in kernels.PACK_FAULTS])
 _REWRITE_ENTRIES: Final = 256
 
@@ -56,14 +45,6 @@ class DeadLetter(NamedTuple):
     frame: bytes
 
 
-class Surveys(Protocol):
-    """Where surveys are looked up."""
-
-    def get(self, digest: bytes, now_ms: int) -> Survey | None:
-        """Return the survey with this digest, or None; may look for new files first."""
-        ...
-
-
 @dataclass
 class Checked:
     """What is in a batch of messages: good reports by log (packed, one a row, in order), and everything else."""
@@ -76,12 +57,13 @@ class Checked:
     frames_sent_ms: dict[tuple[str, int], Ints] = field(default_factory=dict)
     """By survey id and window: when each good frame was sent, as it claims."""
     dead_letters: list[DeadLetter] = field(default_factory=list)
-    counters: dict[tuple[str, int | None], Counter[str]] = field(default_factory=dict)
-    """rejected:REASON and expired, in reports; by survey id, and window where the frame's window can be believed."""
+    refused: dict[tuple[str, int | None], Counters] = field(default_factory=dict)
+    """Rejected and expired reports, by survey id, and by window where the frame's window can be trusted."""
 
-    def count(self, survey_id: str, window_ms: int | None, name: str, reports: int) -> None:
-        """Add to a counter."""
-        self.counters.setdefault((survey_id, window_ms), Counter())[name] += reports
+    def refuse(self, survey_id: str, window_ms: int | None, counters: Counters) -> None:
+        """Add to the counters of a survey, or of one of its windows."""
+        place = survey_id, window_ms
+        self.refused[place] = self.refused.get(place, Counters()) + counters
 
 
 @dataclass(frozen=True)
@@ -117,8 +99,8 @@ class _Joined:
         )
 
 
-def check(batches: Sequence[FetchBatch], surveys: Surveys, partitions: int, now_ms: int) -> Checked:
-    """Sort out what came: good reports by (survey, window, shard), dead letters, and counts of what does not count.
+def check(batches: Sequence[FetchBatch], surveys: SurveyLookup, partitions: int, now_ms: int) -> Checked:
+    """Sort the reports of fetch batches: good ones by (survey, window, shard), dead letters, counters of refused ones.
 
     Args:
         batches: messages of any partitions of one topic.
@@ -215,8 +197,8 @@ def _take(checked: Checked, survey: Survey, words: Words, frames: Ints, chosen: 
     faults = _PACK_CODES[faults]
     valid = survey.mechanism.valid(_answers(packed, shape))
     if not valid.all():
-        strangers = np.searchsorted(np.cumsum(counts), np.flatnonzero(~valid), side="right")
-        faults[strangers] = np.where(faults[strangers] == kernels.GOOD, _CODE["answer"], faults[strangers])
+        invalid = np.searchsorted(np.cumsum(counts), np.flatnonzero(~valid), side="right")
+        faults[invalid] = np.where(faults[invalid] == kernels.GOOD, _CODE["answer"], faults[invalid])
     if faults.any():
         codes[chosen] = faults
         good = faults == kernels.GOOD
@@ -267,11 +249,11 @@ def _refuse(
     claimed = min(int(frame[kernels.COUNT]), (length - HEADER_BYTES) // SMALLEST_REPORT_BYTES)
     reports = max(1, claimed)
     if code == _EXPIRED:
-        checked.count(survey_id, window_ms, "expired", reports)
+        checked.refuse(survey_id, window_ms, Counters(expired=reports))
         return
-    reason = REASONS[code]
-    believed = window_ms if code >= _CODE["rung"] else None
-    checked.count(survey_id, believed, f"rejected:{reason}", reports)
+    reason = REASONS[code - 1]
+    trusted_ms = window_ms if code >= _CODE["rung"] else None
+    checked.refuse(survey_id, trusted_ms, Counters(rejected={reason: reports}))
     message = int(frame[kernels.MESSAGE])
     start = int(frame[kernels.START] - joined.starts[message])
     original = joined.values[message][start : start + length]
@@ -287,15 +269,17 @@ def _refuse(
 class Cached:
     """A worker's copy of one log: its table, the stamp it stands on, how long the log is. May be dropped any time."""
 
-    table: AnyTable
+    table: Table
     stamp: bytes
     log_entries: int
     segments: int
 
     @classmethod
-    def of(cls, loaded: Loaded) -> Cached:
+    def of(cls, loaded: Loaded[Table]) -> Cached:
         """Start from what the store returned."""
-        return cls(loaded.table, loaded.stamp, len(loaded.entries) // loaded.table.shape.entry_bytes, loaded.segments)
+        return cls(
+            loaded.content, loaded.stamp, len(loaded.entries) // loaded.content.shape.entry_bytes, loaded.segments
+        )
 
     def applied(self, change: Change, stamp: bytes) -> None:
         """Note that the store has made this change and what its stamp is now."""
@@ -318,18 +302,17 @@ def fold(key: Key, cached: Cached, reports: Words, shape: Shape) -> Change:
     log_entries = cached.log_entries + accepted
     # Never a log of a single segment: the store tells a half-made rewrite by the number of segments.
     rewrite = bool(accepted) and cached.segments >= 2 and log_entries > max(2 * len(table), _REWRITE_ENTRIES)
-    counted = {"duplicate": folded.duplicate, "stale": folded.stale, "conflict": folded.conflict}
+    counters = Counters(accepted, folded.duplicate, folded.outdated, folded.conflicting)
     return Change(
         key=key,
         stamp=cached.stamp,
         entries=table.live() if rewrite else folded.accepted.tobytes(),
         rewrite=rewrite,
         log_entries=len(table) if rewrite else log_entries,
-        accepted=accepted,
         patches=patches(before, table.numbers) if cached.stamp else [(0, table.tally().to_bytes())],
         tally_bytes=tally_bytes(shape),
         shape=shape,
-        counters={name: number for name, number in counted.items() if number},
+        counters=counters,
     )
 
 
@@ -341,10 +324,10 @@ def unchanged(key: Key, cached: Cached, shape: Shape) -> Change:
         entries=b"",
         rewrite=False,
         log_entries=cached.log_entries,
-        accepted=0,
         patches=(),
         tally_bytes=tally_bytes(shape),
         shape=shape,
+        counters=Counters(),
     )
 
 

@@ -2,7 +2,7 @@
 
 All of them work on 8-byte words, little-endian, and release the interpreter lock, so that a consumer in another thread
 goes on fetching. They trust nothing: whatever could lead outside an array is checked first. Python twins that pass the
-same tests: `producers.wire.frames.headers` for `scan_frames`, `streams.worker.table.PlainTable` for `fold_entries`.
+same tests: `producers.wire.frames.headers` for `scan_frames`, `tests.support.plain_table` for `fold_entries`.
 
 The layout of frames stands in `producers.wire.layout`, that of packed reports in `streams.store.entry`; compiled code
 takes their numbers as constants.
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from producers.wire import layout
 from producers.wire.layout import GROUP_BYTES, HEADER_BYTES, MAX_REPORTS, RUNG_BYTES, TOKEN_BYTES, TOKEN_NAME_BYTES
+from streams.store.counters import FRAME_REASONS
 from streams.store.entry import ANSWER_AT, RUNG_AT
 
 Words = NDArray[np.uint64]
@@ -35,7 +36,7 @@ FRAME_FIELDS: Final = 8
 MESSAGE, START, LENGTH, WINDOW_MS, SENT_MS, SHARD, COUNT, FAULT = range(FRAME_FIELDS)
 """Columns of what `scan_frames` writes for each frame; START and LENGTH are bytes in the joined buffer."""
 
-FAULTS: Final = ("", "empty", "length", "magic", "version", "count")
+FAULTS: Final = ("", *FRAME_REASONS)
 """Reasons behind the numbers in FAULT. After `length` and `magic` the rest of the message cannot be delimited."""
 GOOD, EMPTY, BAD_LENGTH, BAD_MAGIC, BAD_VERSION, BAD_COUNT = range(6)
 
@@ -273,7 +274,7 @@ def _compare(a: Words, row_a: int, b: Words, row_b: int) -> int:
     return 0
 
 
-LIVE, ACCEPTED, DUPLICATE, STALE, CONFLICT, BROKEN, TOUCHED = range(7)
+LIVE, ACCEPTED, DUPLICATE, OUTDATED, CONFLICTING, BROKEN, TOUCHED = range(7)
 STATE_FIELDS: Final = 7
 """Entries of the `state` of `fold_entries`; LIVE counts users, BROKEN is 1 after an impossible record."""
 

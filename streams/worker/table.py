@@ -7,18 +7,17 @@ token. So the table is a maximum over the *set* of reports: duplicates, replays 
 from __future__ import annotations
 
 import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimators.tally import Tally
-from producers.wire.layout import GROUP_BYTES, TOKEN_NAME_BYTES
-from streams.store.contract import Shape
+from producers.wire.layout import TOKEN_NAME_BYTES
 from streams.store.entry import ANSWER_AT, RUNG_AT
+from streams.store.shape import Shape
 from streams.worker import kernels
 from streams.worker.kernels import Ints, Words
 
@@ -35,83 +34,47 @@ def _fresh_seed() -> Words:
 
 
 _SEED: Final = _fresh_seed()
-"""Of this process. Tokens come from strangers: without a secret in the hash they could all be aimed at one slot."""
+"""Of this process. Devices choose their tokens: without a secret in the hash they could all be aimed at one slot."""
 
 
 @dataclass(frozen=True)
 class Folded:
-    """What a batch did to a table: the records that won, in order and packed, and how many did not."""
+    """What a batch did to a table: the entries that won, in order and packed, and how many did not."""
 
     accepted: Words
     duplicate: int
-    stale: int
-    conflict: int
+    outdated: int
+    conflicting: int
     """Same token and rung, another answer: a broken device. The greater one is held, and may be among `accepted`."""
 
 
-class AnyTable(ABC):
-    """What both implementations offer. Not safe for use by several threads at once."""
+class Table:
+    """Open addressing in one array of packed entries; compiled. Holds about 16 / 0.45 bytes a user.
 
-    def __init__(self, shape: Shape) -> None:
+    Not safe for use by several threads at once. `tests.support.plain_table` has the same with a dict and a loop.
+    """
+
+    def __init__(self, shape: Shape, *, seed: Words = _SEED) -> None:
         self.shape = shape
         self.numbers: Ints = np.zeros(shape.numbers, dtype=np.int64)
         """The flat tally: users [rung, group], then counts [rung, group, cell]."""
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Return the number of users."""
-
-    @property
-    @abstractmethod
-    def nbytes(self) -> int:
-        """Return about how much memory it takes."""
-
-    @abstractmethod
-    def fold(self, records: Words) -> Folded:
-        """Fold packed records, one a row, in order.
-
-        Raises:
-            ValueError: a record cannot be of this survey; the table must not be used any more.
-        """
-
-    @abstractmethod
-    def live(self) -> bytes:
-        """Return the held records, packed, in no particular order: the shortest log that gives this table."""
-
-    def fold_log(self, log: bytes) -> Folded:
-        """Fold packed records that lie back to back."""
-        size = self.shape.entry_bytes
-        if len(log) % size:
-            raise ValueError(f"a log of this survey is a multiple of {size} bytes; got {len(log)}")
-        return self.fold(np.frombuffer(log, dtype=np.uint64).reshape(-1, self.shape.entry_words))
-
-    def tally(self) -> Tally:
-        """Return the tally of the held records (a copy)."""
-        shape = self.shape
-        cut = shape.rungs * shape.groups
-        return Tally(
-            self.numbers[cut:].copy().reshape(shape.rungs, shape.groups, shape.size),
-            self.numbers[:cut].copy().reshape(shape.rungs, shape.groups),
-        )
-
-    def _broken(self, record: NDArray[Any]) -> ValueError:
-        return ValueError(
-            f"a packed record has a rung below {self.shape.rungs}, a group below {self.shape.groups} and an answer of "
-            f"kind {self.shape.kind} and size {self.shape.size}; got the bytes {record.tobytes()[RUNG_AT:].hex()} "
-            "after the token; another version or another survey wrote it"
-        )
-
-
-class Table(AnyTable):
-    """Open addressing in one array of packed records; compiled. Holds about 16 / 0.45 bytes a user."""
-
-    def __init__(self, shape: Shape, *, seed: Words = _SEED) -> None:
-        super().__init__(shape)
         self._seed = seed
         self._live = 0
         self._slots: Words = np.zeros((_SMALLEST, shape.entry_words), dtype=np.uint64)
 
+    @classmethod
+    def of_log(cls, shape: Shape, log: bytes) -> Self:
+        """Return the table of packed entries that lie back to back.
+
+        Raises:
+            ValueError: they cannot be of this survey.
+        """
+        table = cls(shape)
+        table.fold_log(log)
+        return table
+
     def __len__(self) -> int:
+        """Return the number of users."""
         return self._live
 
     @property
@@ -119,10 +82,14 @@ class Table(AnyTable):
         """Return the bytes of the slots and of the tally."""
         return self._slots.nbytes + self.numbers.nbytes
 
-    def fold(self, records: Words) -> Folded:
-        """Fold packed records, one a row, in order; the table grows as needed."""
+    def fold(self, entries: Words) -> Folded:
+        """Fold packed entries, one a row, in order; the table grows as needed.
+
+        Raises:
+            ValueError: an entry cannot be of this survey; the table must not be used any more.
+        """
         shape = self.shape
-        accepted: Words = np.empty_like(records)
+        accepted: Words = np.empty_like(entries)
         state = np.zeros(kernels.STATE_FIELDS, dtype=np.int64)
         state[kernels.LIVE] = self._live
         position = 0
@@ -131,7 +98,7 @@ class Table(AnyTable):
                 self._slots,
                 _shift(self._slots),
                 self._seed,
-                records,
+                entries,
                 position,
                 self.numbers,
                 shape.kind == "bits",
@@ -143,16 +110,16 @@ class Table(AnyTable):
                 state,
             )
             if state[kernels.BROKEN]:
-                raise self._broken(records[position])
-            if position == len(records):
+                raise self._broken(entries[position])
+            if position == len(entries):
                 break
             self.grow()
         self._live = int(state[kernels.LIVE])
         return Folded(
             accepted[: state[kernels.ACCEPTED]],
             int(state[kernels.DUPLICATE]),
-            int(state[kernels.STALE]),
-            int(state[kernels.CONFLICT]),
+            int(state[kernels.OUTDATED]),
+            int(state[kernels.CONFLICTING]),
         )
 
     def grow(self) -> None:
@@ -162,84 +129,41 @@ class Table(AnyTable):
         self._slots = larger
 
     def live(self) -> bytes:
-        """Return the held records in the order of their slots."""
+        """Return one packed entry per user, in the order of the slots: the shortest log that gives this table."""
         held: Words = self._slots[self._slots[:, 1] != 0]
         return held.tobytes()
+
+    def fold_log(self, log: bytes) -> Folded:
+        """Fold packed entries that lie back to back."""
+        size = self.shape.entry_bytes
+        if len(log) % size:
+            raise ValueError(f"a log of this survey is a multiple of {size} bytes; got {len(log)}")
+        return self.fold(np.frombuffer(log, dtype=np.uint64).reshape(-1, self.shape.entry_words))
+
+    def tally(self) -> Tally:
+        """Return the tally of the held entries (a copy)."""
+        shape = self.shape
+        cut = shape.rungs * shape.groups
+        return Tally(
+            self.numbers[cut:].copy().reshape(shape.rungs, shape.groups, shape.size),
+            self.numbers[:cut].copy().reshape(shape.rungs, shape.groups),
+        )
+
+    def _broken(self, entry: NDArray[Any]) -> ValueError:
+        return ValueError(
+            f"a packed entry has a rung below {self.shape.rungs}, a group below {self.shape.groups} and an answer of "
+            f"kind {self.shape.kind} and size {self.shape.size}; got the bytes {entry.tobytes()[RUNG_AT:].hex()} "
+            "after the token; another version or another survey wrote it"
+        )
 
 
 def _shift(slots: Words) -> int:
     return 64 - (len(slots).bit_length() - 1)
 
 
-class PlainTable(AnyTable):
-    """The same with a dict and a loop: what `Table` is tested against, and usable without a compiler."""
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__(shape)
-        self._held: dict[bytes, bytes] = {}
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    @property
-    def nbytes(self) -> int:
-        """Return a rough guess: two small objects and a place in the dict for each user."""
-        return len(self._held) * (180 + self.shape.entry_bytes) + self.numbers.nbytes
-
-    def fold(self, records: Words) -> Folded:
-        """Fold packed records, one a row, in order."""
-        rows, stale, duplicate, conflict = [], 0, 0, 0
-        for row, record in enumerate(records):
-            raw = record.tobytes()
-            token, rest = raw[:TOKEN_NAME_BYTES], raw[RUNG_AT:]
-            held = self._held.get(token)
-            if held is not None:
-                rank, held_rank = _rank(rest), _rank(held)
-                duplicate += rank == held_rank
-                stale += rank[0] < held_rank[0]
-                conflict += rank[0] == held_rank[0] and rank != held_rank
-                if rank <= held_rank:
-                    continue
-            if not self._valid(rest):
-                raise self._broken(record)
-            if held is not None:
-                self._add(held, -1)
-            self._add(rest, 1)
-            self._held[token] = rest
-            rows.append(row)
-        return Folded(records[rows], duplicate, stale, conflict)
-
-    def _parts(self, rest: bytes) -> tuple[int, int, int]:
-        answer, end = ANSWER_AT - RUNG_AT, ANSWER_AT - RUNG_AT + self.shape.width
-        group = int.from_bytes(rest[end : end + GROUP_BYTES], "little") if self.shape.groups > 1 else 0
-        return rest[0] - 1, int.from_bytes(rest[answer:end], "little"), group
-
-    def _valid(self, rest: bytes) -> bool:
-        rung, answer, group = self._parts(rest)
-        highest = self.shape.size if self.shape.kind == "index" else 1 << self.shape.size
-        return 0 <= rung < self.shape.rungs and group < self.shape.groups and answer < highest
-
-    def _add(self, rest: bytes, sign: int) -> None:
-        rung, answer, group = self._parts(rest)
-        size, line = self.shape.size, rung * self.shape.groups + group
-        base = self.shape.rungs * self.shape.groups + line * size
-        cells = [answer] if self.shape.kind == "index" else [bit for bit in range(size) if answer >> bit & 1]
-        self.numbers[line] += sign
-        for cell in cells:
-            self.numbers[base + cell] += sign
-
-    def live(self) -> bytes:
-        """Return the held records, oldest user first."""
-        return b"".join(token + rest for token, rest in self._held.items())
-
-
-def _rank(rest: bytes) -> tuple[int, int]:
-    return rest[0], int.from_bytes(rest[1:], "little")
-
-
 @dataclass(frozen=True)
 class Unpacked:
-    """The columns of packed records: tokens (n, 13) u1, rungs (n,), answers (n, width) u1, groups (n,)."""
+    """The columns of packed entries: tokens (n, 13) u1, rungs (n,), answers (n, width) u1, groups (n,)."""
 
     tokens: NDArray[np.uint8]
     rungs: NDArray[np.int64]
@@ -248,7 +172,7 @@ class Unpacked:
 
 
 def unpack(log: bytes, shape: Shape) -> Unpacked:
-    """Read packed records back, for example to see which rung the store holds for a token."""
+    """Read packed entries back, for example to see which rung the store holds for a token."""
     rows = np.frombuffer(log, dtype=np.uint8).reshape(-1, shape.entry_bytes)
     groups = np.zeros(len(rows), dtype=np.int64)
     end = ANSWER_AT + shape.width

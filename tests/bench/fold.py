@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +21,10 @@ from streams.store.contract import Store
 from streams.store.redis import RedisStore
 from streams.worker.applier import Applier
 from streams.worker.fold import DeadLetter, warm_up
-from streams.worker.table import PlainTable
+from streams.worker.table import Table
 from tests.bench.goals import Result
 from tests.support.memory_store import MemoryStore
+from tests.support.plain_table import PlainTable
 from tests.support.reports import NOW_MS, TOPIC, WINDOW, AnyAnswer, SurveyDict, survey_of
 
 SURVEY = survey_of(AnyAnswer("index", 100, rungs=5), name="bench", shards=64)
@@ -77,16 +78,16 @@ def _refuse(letters: Sequence[DeadLetter]) -> None:
     raise AssertionError(letters[0].reason)
 
 
-def rates(make_store: Callable[[], Store], per_message: int, *, users: int = 500_000) -> Rates:
+def rates(store: Store, per_message: int, *, users: int = 500_000, table: type[Table] = Table) -> Rates:
     """Measure one worker on a fresh store."""
     warm_up()
-    applier = Applier(make_store(), SurveyDict(SURVEY), _refuse, partitions=PARTITIONS, clock=lambda: NOW_MS)
+    applier = Applier(store, SurveyDict(SURVEY), _refuse, partitions=PARTITIONS, clock=lambda: NOW_MS, table=table)
     applier.assigned(TOPIC, dict.fromkeys(range(PARTITIONS), 0))
     speeds = []
     for rung in (0, 1, 2):
         work = batches(messages(users, per_message, rung), start=rung * users)
         begin = time.perf_counter()
-        applied = sum(applier.process(batch).applied for batch in work)
+        applied = sum(applier.process(batch).counters.applied for batch in work)
         speeds.append(users / (time.perf_counter() - begin))
         if applied != users:
             raise AssertionError(f"expected {users} reports to be applied; got {applied}")
@@ -96,8 +97,8 @@ def rates(make_store: Callable[[], Store], per_message: int, *, users: int = 500
 def results() -> Iterator[Result]:
     """Show how fast reports that climb are counted in memory, beside a dict and a loop in Python; not a goal."""
     for per_message, users in ((1_000, 500_000), (1, 100_000)):
-        ours = rates(lambda: MemoryStore(lambda: NOW_MS), per_message, users=users)
-        plain = rates(lambda: MemoryStore(lambda: NOW_MS, table=PlainTable), per_message, users=50_000)
+        ours = rates(MemoryStore(lambda: NOW_MS), per_message, users=users)
+        plain = rates(MemoryStore(lambda: NOW_MS), per_message, users=50_000, table=PlainTable)
         yield Result(
             f"fold-{per_message}",
             ours.climbing_per_second / 1e6,
@@ -117,7 +118,7 @@ def main(arguments: list[str]) -> None:
                 return RedisStore.connect(arguments[0], prefix=f"bench{secrets.token_hex(4)}:")
             return MemoryStore(lambda: NOW_MS)
 
-        measured = rates(make, per_message, users=users)
+        measured = rates(make(), per_message, users=users)
         print(
             f"{per_message:>6} reports a message: {measured.new_users_per_second / 1e6:5.2f} M/s new, "
             f"{measured.climbing_per_second / 1e6:5.2f} M/s climbing"

@@ -29,7 +29,7 @@ from producers.simulation.fleet import BLOCK, BlockWindow, Columns, Plan
 from producers.simulation.scenarios import falling_shares, scenario_named
 from producers.survey.survey import Survey, parse_survey
 from producers.wire.transport import frames_of
-from streams.connections import librdkafka_options, open_store
+from streams.connections import librdkafka_options
 from streams.kafka.topics import Topics, wanted
 from streams.local.kafka import ApacheKafka
 from streams.local.process import Child
@@ -37,6 +37,7 @@ from streams.local.redis import Redis
 from streams.local.service import StopOrder
 from streams.local.supervisor import Supervisor
 from streams.settings import Settings
+from streams.store.connect import open_store
 from streams.worker.driver import MAX_FETCH_BYTES
 from tests.bench.goals import Result
 from tests.support.deadline import until
@@ -187,7 +188,7 @@ class _Bench:
                 "THAW_LOG_FORMAT": "json",
             },
         )
-        rate = self._rate(child, lambda: store.counters(self.survey.id)["applied"], topic.reports)
+        rate = self._rate(child, lambda: store.log.counters(self.survey.id).applied, topic.reports)
         store.close()
         return rate
 

@@ -20,9 +20,10 @@ from producers.survey.survey import Survey
 from streams.connections import librdkafka_options
 from streams.local.demo_report import WindowJournal, read_journals
 from streams.settings import Settings
-from streams.store.contract import Key, Shape, Store
+from streams.store.contract import Store
+from streams.store.shape import Key, Shape
 from streams.windows.record import decode_estimate
-from streams.worker.table import unpack
+from streams.worker.table import Table, unpack
 
 Best = dict[bytes, tuple[int, int]]
 """The greatest (rung, answer as a number) of each token."""
@@ -107,7 +108,7 @@ def judge(store: Store, surveys: Sequence[Survey], windows: Windows, journals: P
     by_id = {survey.id: survey for survey in surveys}
     for (survey_id, window_ms), best in sorted(windows.items()):
         survey, shape, name = by_id[survey_id], Shape.of(by_id[survey_id]), f"{survey_id}:{window_ms}"
-        found = store.tally(survey_id, window_ms, survey.shards, shape)
+        found = store.estimates.tally(survey_id, window_ms, survey.shards, shape)
         expected = tally_of(survey, best)
         verdict.tokens += len(best)
         verdict.lost += _lower(store, survey, window_ms, best)
@@ -115,7 +116,7 @@ def judge(store: Store, surveys: Sequence[Survey], windows: Windows, journals: P
         if found != expected:
             difference = int(np.abs(found.counts - expected.counts).sum())
             verdict.unequal.append(f"{name} ({found.total_users} users of {len(best)}, {difference} counts differ)")
-        payload = store.estimate(survey_id, window_ms)
+        payload = store.estimates.read(survey_id, window_ms)
         users = [] if payload is None else decode_estimate(payload).users_per_rung
         if users != found.users.sum(axis=1).tolist():
             verdict.stale.append(f"{name} (estimate of {users}, tally of {found.users.sum(axis=1).tolist()})")
@@ -129,7 +130,7 @@ def _lower(store: Store, survey: Survey, window_ms: int, best: Best) -> int:
     shape = Shape.of(survey)
     keys = [Key(survey.id, window_ms, shard) for shard in range(survey.shards)]
     stored: dict[bytes, tuple[int, int]] = {}
-    for key, loaded in store.load(keys, shape).items():
+    for key, loaded in store.log.load(keys, shape, Table.of_log).items():
         log = unpack(loaded.entries, shape)
         for token, rung, answer in zip(log.tokens, log.rungs, log.answers, strict=True):
             place = token.tobytes() + key.shard.to_bytes(2, "little")

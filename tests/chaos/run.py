@@ -116,7 +116,7 @@ def run(
 
 def _answered(system: System) -> bool:
     try:
-        return all(system.store.counters(survey.id)["applied"] > 0 for survey in system.surveys)
+        return all(system.store.log.counters(survey.id).applied > 0 for survey in system.surveys)
     except StoreError:
         return False
 
@@ -159,7 +159,7 @@ def _come_to_rest(system: System) -> list[str]:
 
     def estimated() -> bool:
         try:
-            return not system.store.dirty()
+            return not system.store.queue.entries()
         except StoreError:
             return False
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from producers.survey.survey import load_survey
-from streams.connections import open_store
 from streams.kafka.topics import Topics, wanted
 from streams.local.kafka import ApacheKafka
 from streams.local.process import Child, ServiceError, free_ports, signals_as_interrupt
@@ -24,6 +23,7 @@ from streams.local.redis import Redis
 from streams.local.service import StopOrder
 from streams.local.supervisor import Supervisor
 from streams.settings import Settings
+from streams.store.connect import open_store
 from tests.chaos import surveys
 
 CACHE_MIB = 8
@@ -99,8 +99,8 @@ def soak(seconds: float, *, devices: int, look_seconds: float) -> list[Point]:
         store = open_store(settings)
 
         def reports() -> int:
-            counted = [store.counters(survey.id) for survey in known]
-            return sum(sum(counters.get(name, 0) for name in ("applied", "duplicate", "stale")) for counters in counted)
+            counted = [store.log.counters(survey.id) for survey in known]
+            return sum(counters.applied + counters.duplicate + counters.outdated for counters in counted)
 
         return _watch(supervisor, worker, seconds, look_seconds, reports)
 

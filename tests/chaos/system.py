@@ -17,7 +17,6 @@ from confluent_kafka import KafkaException
 from producers.clock import system_clock
 from producers.survey.survey import Survey, load_survey
 from producers.wire.shards import shards_of_partition
-from streams.connections import open_store
 from streams.kafka.reader import end_offsets
 from streams.kafka.topics import Topics, wanted
 from streams.local.kafka import ApacheKafka
@@ -26,6 +25,7 @@ from streams.local.redis import Redis
 from streams.local.service import Program, StopOrder
 from streams.local.supervisor import Supervisor
 from streams.settings import Settings
+from streams.store.connect import open_store
 from streams.store.contract import StoreError
 from streams.worker.applier import DEFAULT_SHARDS
 from tests.chaos import surveys
@@ -204,7 +204,7 @@ class System:
         shards = max(DEFAULT_SHARDS, *(survey.shards for survey in self.surveys))
         for partition, end in ends.items():
             numbers = shards_of_partition(partition, shards, self.settings.partitions)
-            if min(self.store.offsets(self.settings.reports_topic, partition, numbers).values()) < end:
+            if min(self.store.log.offsets(self.settings.reports_topic, partition, numbers).values()) < end:
                 return False
         return True
 

@@ -1,4 +1,4 @@
-"""Putting another log in the place of one: the same tests on the store in memory and on a real Redis."""
+"""Replacing a report log: the same tests on the store in memory and on a real Redis."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from streams.store.contract import NO_STAMP, Key, Seen, Shape, ShardBatch, Store
+from streams.store.contract import NO_STAMP, Seen, ShardBatch, Store
 from streams.store.redis import RedisStore
+from streams.store.shape import Key, Shape
 from streams.worker.fold import Cached, fold
 from streams.worker.table import Table
 from tests.support.memory_store import MemoryStore
@@ -40,48 +41,50 @@ def table(*users: int) -> Table:
 
 def count(store: Store, *users: int) -> None:
     """Count reports as a worker does."""
-    cached = Cached.of(store.load([KEY], SHAPE)[KEY])
+    cached = Cached.of(store.log.load([KEY], SHAPE, Table.of_log)[KEY])
     change = fold(KEY, cached, packed(CATEGORICAL, reports(*users)), SHAPE)
-    [outcome] = store.apply([ShardBatch(TOPIC, 0, KEY.shard, 0, 0, [change])])
+    [outcome] = store.log.apply([ShardBatch(TOPIC, 0, KEY.shard, 0, 0, [change])])
     assert not outcome.contended
 
 
-def test_another_log_takes_the_place_of_one(store: Store) -> None:
+def test_a_log_is_replaced(store: Store) -> None:
     count(store, 1, 2)
     count(store, 3)
-    seen = store.seen([KEY])[KEY]
+    seen = store.log.seen([KEY])[KEY]
     assert seen.segments == 2
-    assert store.replace(KEY, seen, table(2, 4))
-    assert store.load([KEY], SHAPE)[KEY].table.tally() == oracle(CATEGORICAL, reports(2, 4))
-    assert store.tally(CATEGORICAL.id, WINDOW, CATEGORICAL.shards, SHAPE) == oracle(CATEGORICAL, reports(2, 4))
-    assert store.seen([KEY])[KEY] not in (seen, Seen(NO_STAMP, 0))
+    assert store.log.replace(KEY, seen, table(2, 4))
+    assert store.log.load([KEY], SHAPE, Table.of_log)[KEY].content.tally() == oracle(CATEGORICAL, reports(2, 4))
+    assert store.estimates.tally(CATEGORICAL.id, WINDOW, CATEGORICAL.shards, SHAPE) == oracle(
+        CATEGORICAL, reports(2, 4)
+    )
+    assert store.log.seen([KEY])[KEY] not in (seen, Seen(NO_STAMP, 0))
     count(store, 5)
-    assert store.tally(CATEGORICAL.id, WINDOW, CATEGORICAL.shards, SHAPE).total_users == 3
+    assert store.estimates.tally(CATEGORICAL.id, WINDOW, CATEGORICAL.shards, SHAPE).total_users == 3
 
 
-def test_a_log_that_somebody_changed_meanwhile_stays(store: Store) -> None:
-    nothing = store.seen([KEY])[KEY]
+def test_a_log_that_changed_since_it_was_seen_stays(store: Store) -> None:
+    nothing = store.log.seen([KEY])[KEY]
     assert nothing == Seen(NO_STAMP, 0)
     count(store, 1)
-    seen = store.seen([KEY])[KEY]
+    seen = store.log.seen([KEY])[KEY]
     count(store, 2)
     for old in (nothing, seen):
-        assert not store.replace(KEY, old, table(4))
-    assert store.tally(CATEGORICAL.id, WINDOW, CATEGORICAL.shards, SHAPE).total_users == 2
+        assert not store.log.replace(KEY, old, table(4))
+    assert store.estimates.tally(CATEGORICAL.id, WINDOW, CATEGORICAL.shards, SHAPE).total_users == 2
 
 
 def test_a_log_appears_where_none_was_and_goes_where_none_should_be(store: Store) -> None:
-    assert store.replace(KEY, store.seen([KEY])[KEY], table(1))
-    assert store.tally(CATEGORICAL.id, WINDOW, CATEGORICAL.shards, SHAPE).total_users == 1
-    assert store.replace(KEY, store.seen([KEY])[KEY], table())
-    assert store.seen([KEY])[KEY] == Seen(NO_STAMP, 0)
+    assert store.log.replace(KEY, store.log.seen([KEY])[KEY], table(1))
+    assert store.estimates.tally(CATEGORICAL.id, WINDOW, CATEGORICAL.shards, SHAPE).total_users == 1
+    assert store.log.replace(KEY, store.log.seen([KEY])[KEY], table())
+    assert store.log.seen([KEY])[KEY] == Seen(NO_STAMP, 0)
     count(store, 2)
-    assert store.tally(CATEGORICAL.id, WINDOW, CATEGORICAL.shards, SHAPE).total_users == 1
+    assert store.estimates.tally(CATEGORICAL.id, WINDOW, CATEGORICAL.shards, SHAPE).total_users == 1
 
 
-def test_every_key_of_a_replaced_log_has_a_life(redis_url: str, key_prefix: str) -> None:
+def test_every_key_of_a_replaced_log_expires(redis_url: str, key_prefix: str) -> None:
     store = RedisStore.connect(redis_url, prefix=key_prefix)
-    assert store.replace(KEY, store.seen([KEY])[KEY], table(1))
+    assert store.log.replace(KEY, store.log.seen([KEY])[KEY], table(1))
     client = redis.Redis.from_url(redis_url)
     lives = {name: client.pexpiretime(name) for name in client.scan_iter(f"{key_prefix}*")}
     assert set(lives.values()) == {SHAPE.expires_ms(WINDOW)}

@@ -22,7 +22,6 @@ from streams.store.redis import RedisStore
 from tests.support.deadline import until
 
 THAW = [sys.executable, "-m", "streams.cli"]
-COUNTED = ("applied", "duplicate", "stale")
 
 
 def fleet_through_worker(
@@ -53,9 +52,9 @@ def fleet_through_worker(
 
         def done() -> bool:
             supervisor.check()
-            counters = [store.counters(survey.id) for survey in surveys]
-            counted = sum(some.get(name, 0) for some in counters for name in COUNTED)
-            return counted == sent["reports"] and not store.dirty()
+            counters = [store.log.counters(survey.id) for survey in surveys]
+            counted = sum(some.applied + some.duplicate + some.outdated for some in counters)
+            return counted == sent["reports"] and not store.queue.entries()
 
         until(done, 120, "every report is applied and every window estimated")
     return store, surveys, read_journals(journal)

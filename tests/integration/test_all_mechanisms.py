@@ -35,7 +35,7 @@ def test_every_mechanism_works_from_fleet_to_estimate(
         survey = by_id[journal.survey_id]
         audit = audit_window(store, survey, journal)
         assert (audit.lost, audit.double) == (0, 0), survey.id
-        payload = store.estimate(survey.id, journal.window_ms)
+        payload = store.estimates.read(survey.id, journal.window_ms)
         assert payload is not None, survey.id
         entry = window_entry(decode_estimate(payload), journal.truth())
         assert entry["users"] == DEVICES * survey.mechanism.copies, survey.id

@@ -54,11 +54,11 @@ def served(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     prefix = fresh_name() + ":"
     window_ms = colour.windows.latest(system_clock())
     store = RedisStore.connect(redis_url, prefix=prefix)
-    secret = store.lock(colour.id, window_ms, 60_000)
+    secret = store.queue.lock(colour.id, window_ms, 60_000)
     assert secret is not None
     record = record_of(colour, window_ms, [0.5, 0.3, None])
     expires_ms = system_clock() + 3_600_000
-    assert store.save_estimate(colour.id, window_ms, secret, record.encode(), expires_ms, point=encode_point(record))
+    assert store.estimates.save(colour.id, window_ms, secret, record.encode(), expires_ms, point=encode_point(record))
     store.close()
     [port] = free_ports(1)
     env = {

@@ -1,8 +1,8 @@
 """The short form of `make chaos`, and the faults that chance would bring too seldom, one by one.
 
 Failure: a tally that differs from the oracle's in any number; a rung that a device drew twice or that never arrived; a
-worker that ends for another reason than being told to, killed, or `start me again`. Not a failure: anything that takes
-long.
+worker that ends for another reason than a stop signal, a kill, or status 75 (safe to restart). Not a failure: anything
+that takes long.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ def test_a_worker_at_rest_reads_again_what_a_power_cut_took(kafka: str, topic_pr
             assert system.tally() != reports.tally(), "the cut took something"
             assert worker.wait(60), "it notices by itself"
             assert worker.returncode == 75
-            assert "went back in time" in worker.log.read_text()
+            assert "stored offset regressed" in worker.log.read_text()
         with system.worker() as again:
             system.wait_for_tally(reports.tally(), again)
-            until(lambda: not system.store.dirty(), 30, "all estimates")
+            until(lambda: not system.store.queue.entries(), 30, "all estimates")
 
 
 def test_an_estimate_is_computed_although_a_power_cut_took_its_mark(
@@ -82,7 +82,7 @@ def test_an_estimate_is_computed_although_a_power_cut_took_its_mark(
         assert len(some[0]) == 1
         with system.worker(tick_ms=600_000) as worker:
             system.produce(some)
-            until(system.store.dirty, 60, "the mark")
+            until(system.store.queue.entries, 60, "the mark")
             counted = system.tally()
             worker.kill()
         redis.kill()
@@ -93,9 +93,9 @@ def test_an_estimate_is_computed_although_a_power_cut_took_its_mark(
             file.truncate(min(found.start for found in marks))
         redis.start()
         assert system.tally() == counted
-        assert system.store.dirty() == []
+        assert system.store.queue.entries() == []
         with system.worker() as again:
-            until(lambda: system.store.estimate(system.survey.id, system.window_ms), 60, "an estimate")
+            until(lambda: system.store.estimates.read(system.survey.id, system.window_ms), 60, "an estimate")
             again.check()
 
 
@@ -117,7 +117,7 @@ def test_a_redis_that_does_not_answer_stops_the_reading_and_not_only_the_countin
             while sent_mib < 300:
                 system.produce(messages)
                 sent_mib += sum(len(value) for values in messages.values() for value in values) / 2**20
-            until(lambda: "waiting for the store" in worker.log.read_text(), 60, "the worker to wait")
+            until(lambda: "retrying, last batch not acknowledged" in worker.log.read_text(), 60, "the worker to wait")
             seen = [rss_mib(worker.pid)]
 
             def at_rest() -> bool:

@@ -49,7 +49,7 @@ def test_intervals_cover_the_truth_of_mixed_rungs_through_the_real_path(
     for journal in journals:
         audit = audit_window(store, survey, journal)
         assert (audit.lost, audit.double) == (0, 0)
-        payload = store.estimate(survey.id, journal.window_ms)
+        payload = store.estimates.read(survey.id, journal.window_ms)
         assert payload is not None
         entry = window_entry(decode_estimate(payload), journal.truth())
         assert sum(entry["rungs"]) == entry["users"] == DEVICES

@@ -13,10 +13,11 @@ from prometheus_client import generate_latest
 from estimators.estimation.registry import estimator_of
 from estimators.tally import Tally
 from producers.clock import system_clock
-from streams.connections import open_store
 from streams.local.process import Child, free_ports
 from streams.metrics import worker_metrics
 from streams.settings import Settings
+from streams.store.connect import open_store
+from streams.store.counters import Counters
 from streams.windows.record import make_record
 from tests.support.deadline import until
 from tests.support.services import missing
@@ -51,10 +52,10 @@ def test_the_exporter_serves_what_is_in_redis(redis_url: str, key_prefix: str, t
         read_ms=window_ms,
         computed_ms=window_ms + 1,
     )
-    secret = store.lock(colour.id, window_ms, 5_000)
+    secret = store.queue.lock(colour.id, window_ms, 5_000)
     assert secret is not None
-    assert store.save_estimate(colour.id, window_ms, secret, record.encode(), window_ms + 600_000)
-    store.count(colour.id, window_ms, {"rejected:rung": 2, "expired": 1}, window_ms + 600_000)
+    assert store.estimates.save(colour.id, window_ms, secret, record.encode(), window_ms + 600_000)
+    store.log.count(colour.id, window_ms, Counters(expired=1, rejected={"rung": 2}), window_ms + 600_000)
     [port] = free_ports(1)
     env = {
         "THAW_REDIS": redis_url,

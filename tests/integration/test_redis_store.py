@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,10 +12,13 @@ import redis
 
 from streams.local.process import free_ports
 from streams.local.redis import Redis
-from streams.store.contract import KEEP_MS, Key, Shape, ShardBatch, StoreCorruptError, StoreUnavailableError
+from streams.store.contract import ShardBatch, StoreCorruptError, StoreUnavailableError
+from streams.store.counters import Counters
 from streams.store.redis import RedisStore
-from streams.worker.applier import Applier, RestartRequired
+from streams.store.shape import KEEP_MS, Key, Shape
+from streams.worker.applier import Applier
 from streams.worker.fold import Cached, fold
+from streams.worker.retry import RestartRequired
 from streams.worker.table import Table
 from tests.support.clock import ManualClock
 from tests.support.paths import ROOT
@@ -62,13 +65,13 @@ def reports(*rungs: int, user: int = 1) -> list[Report]:
 
 
 def cached_log(store: RedisStore) -> Cached:
-    return Cached.of(store.load([KEY], SHAPE)[KEY])
+    return Cached.of(store.log.load([KEY], SHAPE, Table.of_log)[KEY])
 
 
 def apply(store: RedisStore, cached: Cached, some: list[Report]) -> bool:
     """Return whether the store took the change."""
     change = fold(KEY, cached, packed(CATEGORICAL, some), SHAPE)
-    (outcome,) = store.apply([ShardBatch(TOPIC, 1, 1, 0, 0, [change])])
+    (outcome,) = store.log.apply([ShardBatch(TOPIC, 1, 1, 0, 0, [change])])
     if not outcome.contended:
         cached.applied(change, outcome.stamps[KEY])
     return not outcome.contended
@@ -80,13 +83,13 @@ def use_everything(store: RedisStore) -> None:
     some = random_reports(BITS_IN_GROUPS, 20, 60, random.Random(1))
     messages = messages_of(BITS_IN_GROUPS, some, partitions=2)
     applier.process([batch_of(message, b"?", partition=partition) for partition, message in messages.items()])
-    store.count(BITS_IN_GROUPS.id, WINDOW, {"expired": 1}, NOW_MS)
-    secret = store.lock(BITS_IN_GROUPS.id, WINDOW, 60_000)
+    store.log.count(BITS_IN_GROUPS.id, WINDOW, Counters(expired=1), NOW_MS)
+    secret = store.queue.lock(BITS_IN_GROUPS.id, WINDOW, 60_000)
     assert secret is not None
-    assert store.save_estimate(BITS_IN_GROUPS.id, WINDOW, secret, b"{}", NOW_MS, point=b"1 x")
-    assert store.mark_after_restart() == 1
+    assert store.estimates.save(BITS_IN_GROUPS.id, WINDOW, secret, b"{}", NOW_MS, point=b"1 x")
+    assert store.queue.put_after_restart() == 1
     for window_ms in (None, WINDOW):
-        assert store.swap_state(BITS_IN_GROUPS.id, "bound", window_ms, b"", b"1", NOW_MS)
+        assert store.states.swap(BITS_IN_GROUPS.id, "bound", window_ms, b"", b"1", NOW_MS)
 
 
 def documented_keys() -> list[str]:
@@ -133,13 +136,14 @@ def test_all_keys_of_one_script_call_lie_together_in_a_cluster(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tags: list[set[str]] = []
-    run = store._run
+    connection = store.log._connection
+    run = connection.run
 
     def watched(calls: Any, **options: Any) -> Any:
         tags.extend({re.sub(r"^[^{]*\{([^}]+)\}.*$", r"\1", key) for key in keys} for _, keys, _ in calls)
         return run(calls, **options)
 
-    monkeypatch.setattr(store, "_run", watched)
+    monkeypatch.setattr(connection, "run", watched)
     use_everything(store)
     assert len(tags) > 60
     assert all(len(tag) == 1 for tag in tags)
@@ -162,13 +166,13 @@ def healed(store: RedisStore, client: Any, key_prefix: str, expected: list[Repor
     """Check that loading makes head and tally those of the log, and that work goes on from there."""
     cached = cached_log(store)
     assert cached.table.tally() == oracle(CATEGORICAL, expected)
-    assert store.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, expected)
+    assert store.estimates.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, expected)
     if expected:
         for part in ("log", "head", "tally"):
             assert client.pexpiretime(log_key(key_prefix, part)) == SHAPE.expires_ms(WINDOW)
     assert cached_log(store).stamp == cached.stamp
     assert apply(store, cached, reports(3, user=9))
-    assert store.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, expected + reports(3, user=9))
+    assert store.estimates.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, expected + reports(3, user=9))
 
 
 def test_torn_after_the_first_push(store: RedisStore, client: Any, key_prefix: str) -> None:
@@ -186,7 +190,7 @@ def test_torn_after_a_later_push(store: RedisStore, client: Any, key_prefix: str
     healed(store, client, key_prefix, [*reports(0), *reports(2, user=3)])
 
 
-def test_torn_in_a_rewrite_before_the_old_chunks_went(store: RedisStore, client: Any, key_prefix: str) -> None:
+def test_torn_in_a_rewrite_before_the_old_segments_went(store: RedisStore, client: Any, key_prefix: str) -> None:
     cached = cached_log(store)
     assert apply(store, cached, reports(0))
     assert apply(store, cached, reports(1))
@@ -195,7 +199,7 @@ def test_torn_in_a_rewrite_before_the_old_chunks_went(store: RedisStore, client:
     healed(store, client, key_prefix, reports(2))
 
 
-def test_torn_in_a_rewrite_after_the_old_chunks_went(store: RedisStore, client: Any, key_prefix: str) -> None:
+def test_torn_in_a_rewrite_after_the_old_segments_went(store: RedisStore, client: Any, key_prefix: str) -> None:
     cached = cached_log(store)
     assert apply(store, cached, reports(0))
     assert apply(store, cached, reports(1))
@@ -233,19 +237,20 @@ def test_summaries_without_a_log_go(store: RedisStore, client: Any, key_prefix: 
 def test_a_log_of_something_else_is_refused_by_name(store: RedisStore, client: Any, key_prefix: str) -> None:
     client.rpush(log_key(key_prefix, "log"), b"\xff" * 16)
     with pytest.raises(
-        StoreCorruptError, match=rf"\{{1\}}:log:{CATEGORICAL.id}:{WINDOW}: a packed record.*thaw rebuild"
+        StoreCorruptError, match=rf"\{{1\}}:log:{CATEGORICAL.id}:{WINDOW}: a packed entry.*thaw rebuild"
     ):
-        store.load([KEY], SHAPE)
+        store.log.load([KEY], SHAPE, Table.of_log)
     client.set(log_key(key_prefix, "tally"), b"something else")
     with pytest.raises(StoreCorruptError, match="not a tally"):
-        store.tally(CATEGORICAL.id, WINDOW, 4, SHAPE)
+        store.estimates.tally(CATEGORICAL.id, WINDOW, 4, SHAPE)
 
 
-def test_somebody_who_writes_during_a_repair_wins(
+def test_a_writer_that_changes_a_log_during_its_repair_wins(
     store: RedisStore, client: Any, key_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.rpush(log_key(key_prefix, "log"), segment(reports(0)))
-    run, runs = store._run, []
+    connection = store.log._connection
+    run, runs = connection.run, []
 
     def watched(calls: Any, **options: Any) -> Any:
         runs.append(calls)
@@ -253,14 +258,14 @@ def test_somebody_who_writes_during_a_repair_wins(
             client.rpush(log_key(key_prefix, "log"), segment(reports(1)))
         return run(calls, **options)
 
-    monkeypatch.setattr(store, "_run", watched)
+    monkeypatch.setattr(connection, "run", watched)
     assert cached_log(store).table.tally() == oracle(CATEGORICAL, reports(1))
     assert len(runs) == 4
 
 
 def test_more_logs_than_fit_one_round_trip_are_loaded(store: RedisStore) -> None:
     keys = [Key(CATEGORICAL.id, WINDOW - number * 60_000, 1) for number in range(130)]
-    assert list(store.load(keys, SHAPE)) == keys
+    assert list(store.log.load(keys, SHAPE, Table.of_log)) == keys
 
 
 def test_scripts_that_redis_has_forgotten_are_sent_again(store: RedisStore, client: Any) -> None:
@@ -268,20 +273,22 @@ def test_scripts_that_redis_has_forgotten_are_sent_again(store: RedisStore, clie
     assert apply(store, cached, reports(0))
     client.script_flush()
     assert apply(store, cached, reports(1))
-    assert store.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, reports(1))
+    assert store.estimates.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, reports(1))
 
 
 def test_a_redis_that_is_not_there_is_unavailable_in_plain_words() -> None:
     nowhere = RedisStore.connect(f"redis://127.0.0.1:{free_ports(1)[0]}/0", timeout_seconds=1)
-    for call in (
-        lambda: nowhere.load([KEY], SHAPE),
-        lambda: nowhere.offsets(TOPIC, 0, [0]),
-        lambda: nowhere.apply([ShardBatch(TOPIC, 0, 0, 0, 1, [])]),
-        nowhere.dirty,
+    calls: list[Callable[[], object]] = [
+        lambda: nowhere.log.load([KEY], SHAPE, Table.of_log),
+        lambda: nowhere.log.offsets(TOPIC, 0, [0]),
+        lambda: nowhere.log.apply([ShardBatch(TOPIC, 0, 0, 0, 1, [])]),
+        nowhere.queue.entries,
         nowhere.durability_warnings,
-        lambda: nowhere.counters("a"),
-    ):
-        with pytest.raises(StoreUnavailableError, match=r"ConnectionError.*what it has done is unknown"):
+        lambda: nowhere.log.counters("a"),
+        nowhere.heartbeats.read,
+    ]
+    for call in calls:
+        with pytest.raises(StoreUnavailableError, match=r"^Redis unreachable at 127.0.0.1:\d+ \(connection refused\)$"):
             call()
 
 
@@ -359,8 +366,10 @@ def test_a_worker_lives_through_kills_of_redis_and_a_cut_off_file(key_prefix: st
         assert left
         shape = Shape.of(BITS_IN_GROUPS)
         keys = [Key(BITS_IN_GROUPS.id, WINDOW, shard) for shard in range(BITS_IN_GROUPS.shards)]
-        store.load(keys, shape)
-        assert store.tally(BITS_IN_GROUPS.id, WINDOW, BITS_IN_GROUPS.shards, shape) == oracle(BITS_IN_GROUPS, some)
+        store.log.load(keys, shape, Table.of_log)
+        assert store.estimates.tally(BITS_IN_GROUPS.id, WINDOW, BITS_IN_GROUPS.shards, shape) == oracle(
+            BITS_IN_GROUPS, some
+        )
         store.close()
 
 

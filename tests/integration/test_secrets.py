@@ -137,9 +137,9 @@ def test_no_secret_no_lasting_name_and_no_true_value_leaves_a_device(
 
             def counted() -> bool:
                 worker.check()
-                counters = [system.store.counters(survey.id) for survey in surveys]
-                seen = sum(some[name] for some in counters for name in ("applied", "stale", "duplicate"))
-                return seen >= reports and not system.store.dirty()
+                counters = [system.store.log.counters(survey.id) for survey in surveys]
+                seen = sum(some.applied + some.outdated + some.duplicate for some in counters)
+                return seen >= reports and not system.store.queue.entries()
 
             until(counted, 90, "all reports counted and estimated")
             until(lambda: b"thaw_users" in fetch(exporter_port, "/metrics"), 60, "estimates in the metrics")

@@ -12,8 +12,8 @@ import redis
 
 from estimators.tally import Tally
 from streams.cli import main as cli
-from streams.store.contract import Shape
 from streams.store.redis import RedisStore
+from streams.store.shape import Shape
 from streams.worker.dead_letters import REASON_HEADER
 from tests.integration.workers import System, headers, run_thaw
 from tests.support.deadline import until
@@ -99,11 +99,13 @@ def test_frames_of_a_newer_version_wait_as_dead_letters_for_the_upgrade(
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(30)
 
-    monkeypatch.setattr("streams.store.redis.VERSION", "v2")
+    monkeypatch.setattr("streams.store.redis_connection.VERSION", "v2")
     other_keys = RedisStore.connect(system.settings.redis, prefix=system.settings.prefix)
 
     def counted() -> Tally:
-        return other_keys.tally(system.survey.id, system.window_ms, system.survey.shards, Shape.of(system.survey))
+        return other_keys.estimates.tally(
+            system.survey.id, system.window_ms, system.survey.shards, Shape.of(system.survey)
+        )
 
     assert counted().total_users == 0
     with system.worker(command=(*NEXT, "--keys")) as worker:
@@ -144,7 +146,7 @@ def test_a_lost_redis_comes_back_from_kafka(system: System, thaw: Thaw) -> None:
         more = system.reports(1_000, seed=2)
         system.produce(more.messages(8))
         system.wait_for_tally(reports.tally() + more.tally(), worker)
-        until(lambda: system.store.estimate(system.survey.id, system.window_ms), 30, "an estimate of it")
+        until(lambda: system.store.estimates.read(system.survey.id, system.window_ms), 30, "an estimate of it")
     assert thaw("rebuild", "colour").status == 0
 
 

@@ -38,9 +38,13 @@ def test_reports_become_an_exact_tally_an_estimate_and_metrics(system: System) -
         system.produce(reports.messages(8))
         system.produce(reports.messages(8, limit_bytes=4_096))
         system.wait_for_tally(reports.tally(), worker)
-        until(lambda: system.store.counters(system.survey.id)["duplicate"] == 20_000, 30, "all duplicates counted")
+        until(lambda: system.store.log.counters(system.survey.id).duplicate == 20_000, 30, "all duplicates counted")
         payload = until(
-            lambda: system.store.estimate(system.survey.id, system.window_ms) if not system.store.dirty() else None,
+            lambda: (
+                system.store.estimates.read(system.survey.id, system.window_ms)
+                if not system.store.queue.entries()
+                else None
+            ),
             30,
             "an estimate of all reports",
         )
@@ -122,9 +126,9 @@ def test_what_cannot_be_right_becomes_a_dead_letter_and_the_worker_goes_on(syste
         assert found[reason].key() is None
         place = f"{system.settings.reports_topic}[0]@{offset}"
         assert headers(found[reason]) == {REASON_HEADER: reason.encode(), OFFSET_HEADER: place.encode()}
-    counters = system.store.counters(system.survey.id)
-    assert counters["expired"] == 100
-    assert counters["applied"] == 5_000
+    counters = system.store.log.counters(system.survey.id)
+    assert counters.expired == 100
+    assert counters.applied == 5_000
 
 
 def test_a_killed_worker_leaves_nothing_out_and_nothing_twice(system: System) -> None:
@@ -174,7 +178,11 @@ def test_a_worker_waits_for_redis_and_says_so(kafka: str, topic_prefix: str, tmp
             redis.terminate()
             second = system.reports(2_000, seed=2)
             system.produce(second.messages(8))
-            until(lambda: "waiting for the store" in worker.log.read_text(), 30, "the worker to say that it waits")
+            until(
+                lambda: "retrying, last batch not acknowledged" in worker.log.read_text(),
+                30,
+                "the worker to say that it waits",
+            )
             redis.restart()
             system.wait_for_tally(first.tally() + second.tally(), worker)
 
@@ -190,7 +198,7 @@ def test_a_worker_that_is_told_to_stop_while_redis_is_away_leaves_with_75(
             redis.terminate()
             reports = system.reports(2_000)
             system.produce(reports.messages(8))
-            until(lambda: "waiting for the store" in worker.log.read_text(), 30, "the worker to wait")
+            until(lambda: "retrying, last batch not acknowledged" in worker.log.read_text(), 30, "the worker to wait")
             worker.send_signal(signal.SIGTERM)
             assert worker.wait(30)
             assert worker.returncode == 75

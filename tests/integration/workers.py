@@ -17,12 +17,13 @@ from estimators.tally import Tally
 from producers.clock import system_clock
 from producers.survey.survey import Survey, parse_survey
 from producers.wire.transport import frames_of
-from streams.connections import librdkafka_options, open_store
+from streams.connections import librdkafka_options
 from streams.kafka.topics import Topics, wanted
 from streams.local.process import Child, free_ports
 from streams.settings import Settings
-from streams.store.contract import Shape
+from streams.store.connect import open_store
 from streams.store.redis import RedisStore
+from streams.store.shape import Shape
 from tests.support.deadline import until
 from tests.support.surveys import survey_text
 
@@ -129,7 +130,7 @@ class System:
             child.kill()
 
     def tally(self) -> Tally:
-        return self.store.tally(self.survey.id, self.window_ms, self.survey.shards, Shape.of(self.survey))
+        return self.store.estimates.tally(self.survey.id, self.window_ms, self.survey.shards, Shape.of(self.survey))
 
     def wait_for_tally(self, expected: Tally, worker: Child, *, seconds: float = 60) -> None:
         """Wait for exactly this tally; a worker that ends fails the test at once."""

@@ -14,14 +14,16 @@ from estimators.tally import Tally
 from producers.survey.survey import Survey
 from producers.wire import frames as wire
 from producers.wire.layout import HEADER_BYTES
-from streams.store.contract import Key, Shape
+from streams.store.shape import Key, Shape
 from streams.worker import kernels
-from streams.worker.applier import Applier, RestartRequired
+from streams.worker.applier import Applier
 from streams.worker.fold import DeadLetter
-from streams.worker.table import PlainTable, Table
+from streams.worker.retry import RestartRequired
+from streams.worker.table import Table
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
+from tests.support.plain_table import PlainTable
 from tests.support.reports import (
     NOW_MS,
     SURVEYS,
@@ -143,7 +145,7 @@ class World:
 
     def lost(self, method: str, when: str) -> bool:
         """Lose the connection just before or after the next `apply`, or die there, or let the store lose its memory."""
-        if method != "apply" or not self.plan or self.plan[0][1] != when:
+        if method != "log.apply" or not self.plan or self.plan[0][1] != when:
             return False
         what = self.plan.pop(0)[0]
         if what == "kill":
@@ -213,9 +215,11 @@ def test_crashes_zombies_and_lost_seconds_give_the_oracles_tally(
     shape = Shape.of(survey)
     for number, window_ms in enumerate(WINDOWS):
         expected = oracle(survey, itertools.chain(*batches[number::2]))
-        assert world.store.tally(survey.id, window_ms, survey.shards, shape) == expected
-        logs = world.store.load([Key(survey.id, window_ms, shard) for shard in range(survey.shards)], shape).values()
-        assert sum((log.table.tally() for log in logs), Tally.empty(*expected.shape)) == expected
+        assert world.store.estimates.tally(survey.id, window_ms, survey.shards, shape) == expected
+        logs = world.store.log.load(
+            [Key(survey.id, window_ms, shard) for shard in range(survey.shards)], shape, Table.of_log
+        ).values()
+        assert sum((log.content.tally() for log in logs), Tally.empty(*expected.shape)) == expected
 
 
 def scan(messages: Sequence[bytes]) -> list[tuple[object, ...]]:

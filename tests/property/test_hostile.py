@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from producers.survey.survey import Survey, SurveyError, load_survey, parse_survey
 from streams.repair.dead_letters import Letter, judge, look
-from streams.store.contract import Shape
+from streams.store.counters import REASONS
+from streams.store.shape import Shape
 from streams.worker.applier import Applied, Applier
-from streams.worker.fold import REASONS, DeadLetter, check
+from streams.worker.fold import DeadLetter, check
 from tests.support.clock import ManualClock
 from tests.support.hostile import corpus, good_frames, hostile_frames, hostile_messages, valid_answer, verdicts
 from tests.support.memory_store import MemoryStore
@@ -53,7 +54,7 @@ class Bench:
         return self.applier.process([batch_of(*messages, partition=partition)])
 
     def users(self, survey: Survey) -> int:
-        return self.store.tally(survey.id, WINDOW, survey.shards, Shape.of(survey)).total_users
+        return self.store.estimates.tally(survey.id, WINDOW, survey.shards, Shape.of(survey)).total_users
 
 
 def expected_letters(messages: Sequence[bytes], partition: int) -> Counter[tuple[int, str, bytes]]:
@@ -85,7 +86,7 @@ def test_every_bad_frame_is_a_dead_letter_with_its_reason_and_every_good_one_cou
     assert bench.users(CATEGORICAL) >= len(honest)
     bench.letters.clear()
     again = bench.process(*messages, frame_of(CATEGORICAL, honest), partition=partition)
-    assert again.applied == 0, "what was counted once is never counted again"
+    assert again.counters.applied == 0, "what was counted once is never counted again"
 
 
 @pytest.mark.parametrize("path", corpus("frames"), ids=lambda path: path.stem)
@@ -135,8 +136,8 @@ def test_a_flood_of_bad_frames_does_not_keep_good_ones_from_being_counted() -> N
     frames = [frame_of(CATEGORICAL, honest[start : start + 10]) for start in range(0, 50, 10)]
     messages = [part + frame + part for part, frame in zip(flood, frames * 2, strict=True)]
     done = bench.process(*messages)
-    assert bench.store.tally(CATEGORICAL.id, WINDOW, 4, Shape.of(CATEGORICAL)) == oracle(CATEGORICAL, honest)
-    assert (done.applied, done.duplicate) == (50, 50)
+    assert bench.store.estimates.tally(CATEGORICAL.id, WINDOW, 4, Shape.of(CATEGORICAL)) == oracle(CATEGORICAL, honest)
+    assert (done.counters.applied, done.counters.duplicate) == (50, 50)
     assert Counter(letter.reason for letter in bench.letters) == {"rung": 6_000, "count": 6_000}
 
 
@@ -164,7 +165,7 @@ def test_the_order_of_frames_changes_nothing(frames: list[bytes], random: st.Dat
     second.process(*shuffled)
     for survey in SURVEYS:
         shape = Shape.of(survey)
-        assert first.store.tally(survey.id, WINDOW, survey.shards, shape) == second.store.tally(
+        assert first.store.estimates.tally(survey.id, WINDOW, survey.shards, shape) == second.store.estimates.tally(
             survey.id, WINDOW, survey.shards, shape
         )
 

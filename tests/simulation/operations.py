@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from producers.wire.shards import partition_of
-from streams.worker.fold import REASONS
+from streams.store.counters import REASONS
 from tests.simulation.world import DEVICES, PARTITIONS, SURVEY, TOPIC, VALUES, WINDOW_MS, WORKERS, Crash, World
 from tests.support.reports import Report, frame_of, shard_of, token_in
 
@@ -165,7 +165,7 @@ class Work:
         world.workers[self.worker % WORKERS].work(self.records)
 
 
-STEPS = ("load", "apply", "count", "mark_dirty", "offsets")
+STEPS = ("log.load", "log.apply", "log.count", "queue.put", "log.offsets")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,12 +14,15 @@ from producers.wire.shards import partition_of
 from producers.wire.transport import Message
 from streams.kafka.messages import FetchBatch
 from streams.store.contract import ShardBatch
-from streams.worker.applier import Applied, Applier, RestartRequired
-from streams.worker.table import Folded, PlainTable
+from streams.store.counters import Counters
+from streams.worker.applier import Applied, Applier
+from streams.worker.retry import RestartRequired
+from streams.worker.table import Folded
 from tests.simulation.operations import play
 from tests.simulation.test_reproductions import SCRIPTS
 from tests.simulation.world import World
-from tests.support.memory_store import MemoryStore
+from tests.support.memory_store import MemoryReportLog, MemoryStore
+from tests.support.plain_table import PlainTable
 
 
 class TrustsKafkaAlone(Applier):
@@ -33,39 +37,38 @@ class AcknowledgesAnyway(TrustsKafkaAlone):
         try:
             return super().process(batches)
         except RestartRequired:
-            return Applied({}, {}, 0, 0, 0, 0, 0, 0, {})
+            return Applied({}, {}, 0, Counters())
 
 
-class DoesNotMark(Applier):
+class DoesNotQueue(Applier):
     def process(self, batches: Sequence[FetchBatch]) -> Applied:
-        mark = self._store.mark_dirty
+        put = self._queue.put
 
         def only_what_is_new(windows: Any) -> None:
             if self._changed:
-                mark(windows)
+                put(windows)
 
         self._changed = False
-        self._store.mark_dirty = only_what_is_new  # type: ignore[method-assign]
+        self._queue.put = only_what_is_new  # type: ignore[method-assign]
         return super().process(batches)
 
-    def _attempt(self, *arguments: Any) -> Any:
-        left = super()._attempt(*arguments)
-        self._changed = self._changed or arguments[-1]["applied"] > 0
-        return left
+    def _attempt(self, progress: Any) -> None:
+        super()._attempt(progress)
+        self._changed = self._changed or progress.counted.applied > 0
 
 
-class IgnoresStamps(MemoryStore):
+class IgnoresStamps(MemoryReportLog):
     def _apply(self, batch: ShardBatch) -> Any:
         for change in batch.changes:
-            if change.key in self._state.logs:
-                self._state.logs[change.key].stamp = change.stamp
+            if change.key in self._shared.state.logs:
+                self._shared.state.logs[change.key].stamp = change.stamp
         return super()._apply(batch)
 
 
 class ForgetsTokens(PlainTable):
-    def fold(self, records: Any) -> Folded:
+    def fold(self, entries: Any) -> Folded:
         self._held.clear()
-        return super().fold(records)
+        return super().fold(entries)
 
 
 class RemovesBeforeItSends(Device):
@@ -89,11 +92,11 @@ class DrawsAgain(Device):
 MUTANTS: list[tuple[str, dict[str, Any], str]] = [
     ("acknowledged too early", {"applier": AcknowledgesAnyway}, "1 users expected, 0 found"),
     ("power cut", {"applier": TrustsKafkaAlone}, "2 users expected, 0 found"),
-    ("unmarked window", {"applier": DoesNotMark}, "has no estimate"),
-    ("zombie", {"store": IgnoresStamps}, "3 users expected, "),
+    ("unqueued window", {"applier": DoesNotQueue}, "has no estimate"),
+    ("zombie", {"store": lambda clock: MemoryStore(clock, log=IgnoresStamps)}, "3 users expected, "),
     (
         "between apply and acknowledgement",
-        {"store": lambda clock: MemoryStore(clock, table=ForgetsTokens)},
+        {"applier": partial(Applier, table=ForgetsTokens)},
         "1 users expected, [23] found",
     ),
     ("device dies while sending", {"device": RemovesBeforeItSends}, "device 0, window"),

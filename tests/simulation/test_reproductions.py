@@ -70,14 +70,14 @@ SCRIPTS: dict[str, list[Op]] = {
     # Dead letters that could not be sent were forgotten.
     "broker away while a dead letter leaves": [
         Corrupt("rung", good_before=True, good_after=True),
-        CrashWorker(0, "apply", "before"),
+        CrashWorker(0, "log.apply", "before"),
         BrokerAway(1_000),
         Work(0, 3),
         Advance(2_000),
         Work(0, 3),
     ],
     # The window was stored, then the worker died before it had marked it: it kept its old estimate.
-    "unmarked window": [Late(((0, 0, 1),)), CrashWorker(0, "mark_dirty", "before"), CloseWindow(), Work(0, 3)],
+    "unqueued window": [Late(((0, 0, 1),)), CrashWorker(0, "queue.put", "before"), CloseWindow(), Work(0, 3)],
 }
 
 

@@ -30,13 +30,16 @@ from producers.wire.transport import Message, TransportError
 from streams.kafka.messages import FetchBatch, Outgoing, PublishError, Record
 from streams.metrics import WorkerMetrics, worker_metrics
 from streams.settings import Settings
-from streams.store.contract import Key, Shape, StoreUnavailableError
+from streams.store.contract import StoreUnavailableError
+from streams.store.shape import Key, Shape
 from streams.windows.latency import Latencies
 from streams.windows.recompute import Recomputer
 from streams.windows.record import decode_estimate
-from streams.worker.applier import Applier, RestartRequired
+from streams.worker.applier import Applier
 from streams.worker.dead_letters import OFFSET_HEADER, REASON_HEADER, DeadLetterSender
-from streams.worker.driver import BatchHandler
+from streams.worker.handler import BatchHandler
+from streams.worker.retry import RestartRequired
+from streams.worker.table import Table
 from tests.simulation.oracle import oracle
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import FaultyStore
@@ -182,7 +185,7 @@ class Worker:
             cache_bytes=1 << 16,
         )
         applier._shards = SURVEY.shards  # idle shards would only take time here
-        self._handler = BatchHandler(SETTINGS, applier, world.metrics, Latencies())
+        self._handler = BatchHandler(SETTINGS.reports_topic, applier, world.metrics, Latencies())
         self.verify = applier.verify
         return self._handler
 
@@ -219,7 +222,7 @@ class Worker:
                     bus.committed[batch.partition] = batch.next_offset
 
     def finds_the_store_behind(self) -> bool:
-        """Ask the store, as an idle worker does; it dies if the store went back in time."""
+        """Ask the store, as an idle worker does; it exits if a stored offset regressed."""
         return self.alive and not self._do(self.verify)
 
     def _do(self, action: Callable[[], Any]) -> bool:
@@ -287,7 +290,7 @@ class World:
     def store_fails(self, method: str, when: str) -> bool:
         if self.clock() < self.store_away_until_ms:
             return True
-        if self.answers_to_lose and (method, when) == ("apply", "after"):
+        if self.answers_to_lose and (method, when) == ("log.apply", "after"):
             self.answers_to_lose -= 1
             return True
         return False
@@ -367,15 +370,17 @@ class World:
             empty = Tally.empty(*shape_of(shape))
             wanted = expected.get(window_ms, empty)
             keys = [Key(SURVEY.id, window_ms, shard) for shard in range(SURVEY.shards)]
-            found = self.store.tally(SURVEY.id, window_ms, SURVEY.shards, shape)
+            found = self.store.estimates.tally(SURVEY.id, window_ms, SURVEY.shards, shape)
             assert found == wanted, f"window {window_ms}: {difference(wanted, found)}"
-            in_logs = sum((kept.table.tally() for kept in self.store.load(keys, shape).values()), empty)
+            in_logs = sum(
+                (kept.content.tally() for kept in self.store.log.load(keys, shape, Table.of_log).values()), empty
+            )
             assert in_logs == wanted, f"logs of window {window_ms}: {difference(wanted, in_logs)}"
             if wanted.total_users:
-                payload = self.store.estimate(SURVEY.id, window_ms)
+                payload = self.store.estimates.read(SURVEY.id, window_ms)
                 assert payload is not None, f"window {window_ms} has no estimate"
                 assert decode_estimate(payload).users == wanted.total_users
-        assert not self.store.dirty(), "windows were left without a fresh estimate"
+        assert not self.store.queue.entries(), "windows were left without a fresh estimate"
         self._check_dead_letters()
         self._check_devices(log)
 

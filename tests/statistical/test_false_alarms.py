@@ -118,7 +118,7 @@ def test_what_a_worker_stores_is_what_was_judged_here() -> None:
             for window in np.flatnonzero(np.abs(evidence - math.log(1 / rule.alpha)) > 0.01)[:20]:
                 tally = Tally.empty(known.mechanism.rungs, 1, 3)
                 tally.counts[:, 0], tally.users[:, 0] = counts[window], users
-                stored = alert_bounds(known, WEEK, tally, "mle", store)[i]
+                stored = alert_bounds(known, WEEK, tally, "mle", store.states)[i]
                 assert stored.firing == (evidence[window] >= math.log(1 / rule.alpha))
                 compared += 1
     assert compared == 3 * 3 * 20

@@ -6,12 +6,13 @@ from typing import Any
 
 from aiohttp.test_utils import TestClient, TestServer
 
-from producers.simulation.truth import Truth as TrueShares
 from producers.survey.survey import Survey
 from streams.exporter.reader import Reader
 from streams.exporter.server import make_app
 from streams.exporter.views import Views
+from streams.store.contract import Store
 from streams.store.heartbeats import Heartbeat
+from streams.store.truth import Truth as TrueShares
 from streams.windows.history import encode_point
 from streams.windows.record import EstimateRecord, ValueEstimate
 from tests.support.clock import ManualClock
@@ -35,14 +36,24 @@ class Known:
         return self._surveys
 
 
-class Board:
-    """Truths of simulated fleets by window, and heartbeats of workers."""
+class FixedTruths:
+    """The truth of a simulated fleet by window."""
 
-    def __init__(self, truths: Mapping[int, TrueShares] | None = None, heartbeats: Sequence[Heartbeat] = ()) -> None:
-        self._truths, self._heartbeats = truths or {}, heartbeats
+    def __init__(self, truths: Mapping[int, TrueShares]) -> None:
+        self._truths = truths
 
-    def read(self, *place: Any) -> Any:
-        return self._truths.get(place[1]) if place else list(self._heartbeats)
+    def read(self, survey_id: str, window_ms: int) -> TrueShares | None:  # noqa: ARG002  # as the protocol has it
+        return self._truths.get(window_ms)
+
+
+class FixedHeartbeats:
+    """Heartbeats of workers that do not change."""
+
+    def __init__(self, *heartbeats: Heartbeat) -> None:
+        self._heartbeats = heartbeats
+
+    def read(self) -> list[Heartbeat]:
+        return list(self._heartbeats)
 
 
 def record_of(
@@ -77,21 +88,21 @@ def record_of(
 def save(store: MemoryStore, record: EstimateRecord) -> None:
     """Store a record and the point of its history."""
     place = record.survey, record.window_start_ms
-    secret = store.lock(*place, 1_000)
+    secret = store.queue.lock(*place, 1_000)
     assert secret is not None
     expires_ms = NOW_MS + 600 * MINUTE_MS
-    assert store.save_estimate(*place, secret, record.encode(), expires_ms, point=encode_point(record))
-    store.unlock(*place, secret)
+    assert store.estimates.save(*place, secret, record.encode(), expires_ms, point=encode_point(record))
+    store.queue.unlock(*place, secret)
 
 
-def converse(store: MemoryStore, surveys: Sequence[Survey], conversation: Conversation, **options: Any) -> Any:
-    """Run a conversation with the exporter; options go to `make_app`, `board` to the views."""
+def converse(store: Store, surveys: Sequence[Survey], conversation: Conversation, **options: Any) -> Any:
+    """Run a conversation with the exporter; options go to `make_app`, `truths` and `heartbeats` to the views."""
 
     async def talk() -> Any:
         clock = ManualClock(NOW_MS)
         reader = Reader(store, Known(*surveys), clock=clock)
-        board = options.pop("board", Board())
-        views = Views(reader, truths=board, heartbeats=board, clock=clock)
+        truths, heartbeats = options.pop("truths", None), options.pop("heartbeats", None)
+        views = Views(reader, truths=truths, heartbeats=heartbeats, clock=clock)
         app = make_app(reader, value_limit=100, views=views, **options)
         async with TestClient(TestServer(app)) as client:
             return await conversation(client)

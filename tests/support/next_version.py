@@ -16,7 +16,7 @@ from producers.survey.survey import Survey
 from producers.wire.frames import READERS, Buffer, Header, Reports, VersionOne
 from producers.wire.layout import HEADER_BYTES, VERSION_AT, Layout
 from streams.cli.main import main
-from streams.store import redis as redis_store
+from streams.store import redis_connection
 
 NEXT = 2
 
@@ -46,7 +46,7 @@ def install(*, keys: bool) -> None:
     """Turn this process into one of the next release."""
     READERS[NEXT] = VersionTwo()
     if keys:
-        redis_store.VERSION = "v2"  # type: ignore[misc]
+        redis_connection.VERSION = "v2"  # type: ignore[misc]
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from producers.wire import frames as wire
 from producers.wire.layout import TOKEN_BYTES
 from producers.wire.shards import partition_of
 from streams.kafka.messages import FetchBatch, Record
-from streams.store.contract import Shape
+from streams.store.shape import Shape
 
 WINDOW_MS = 60_000
 NOW_MS = 4_000_000_020_000

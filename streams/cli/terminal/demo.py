@@ -59,12 +59,12 @@ def survey_view(demo: Demo, survey: Survey) -> SurveyView:
     """Read the newest windows of a survey, with the truth of the simulated devices."""
     windows = []
     now_ms = system_clock()
-    for start_ms in reversed(demo.store.window_starts(survey.id)[-WINDOWS_SHOWN:]):
-        payload = demo.store.estimate(survey.id, start_ms)
+    for start_ms in reversed(demo.store.estimates.window_starts(survey.id)[-WINDOWS_SHOWN:]):
+        payload = demo.store.estimates.read(survey.id, start_ms)
         if payload is None:
             continue
         record = decode_estimate(payload)
-        truth = demo.board.read(survey.id, start_ms)
+        truth = demo.truths.read(survey.id, start_ms)
         shares = truth.shares if truth is not None else [None] * len(record.values)
         windows.append(_window_view(record, shares, now_ms))
     return SurveyView(survey.id, survey.question, survey.mechanism.ladder, windows)

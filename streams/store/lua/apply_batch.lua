@@ -1,18 +1,18 @@
 -- All that one batch of messages does to one shard number, or none of it.
 --
 -- KEYS  offset; then for each change: log, head, tally, total
--- ARGV  last offset of this writer, next offset, life of keys that belong to no window (ms); then for each change:
+-- ARGV  last offset of this writer, next offset, lifetime of keys that belong to no window (ms); then for each change:
 --       stamp folded on ('' if the log was empty), new stamp, expiry (ms since the epoch), mode (append, rewrite, check),
---       records, records in the log afterwards, accepted, length of the tally,
+--       entries, entries in the log afterwards (stored as records), accepted, length of the tally,
 --       number of counters, (name, amount)..., number of patches, (position, bytes)...
--- Reply {-1} if the store went back in time, else {0, positions of changes that did not match...}.
+-- Reply {-1, stored offset} if it regressed (acknowledged writes were lost), else {0, positions of contended changes...}.
 --
 -- The order of writes matters after a torn append-only file, which can revive a prefix of them: the log comes first,
--- so that it never lacks what head, tally or offset claim, and its number of chunks betrays the tear.
+-- so that it never lacks what head, tally or offset claim, and its number of segments (stored as chunks) shows the tear.
 
 local stored = tonumber(redis.call('GET', KEYS[1]) or '0')
 if stored < tonumber(ARGV[1]) then
-  return {-1}
+  return {-1, stored}
 end
 
 local function matches(stamp, log, head, tally, tally_bytes)
@@ -30,7 +30,7 @@ local key, at, change = 2, 4, 0
 while key <= #KEYS do
   local log, head, tally, total = KEYS[key], KEYS[key + 1], KEYS[key + 2], KEYS[key + 3]
   local stamp, fresh, expires, mode = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-  local records, log_records, accepted = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]
+  local entries, log_entries, accepted = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]
   local tally_bytes = tonumber(ARGV[at + 7])
   local counters_at = at + 9
   local patches_at = counters_at + 2 * tonumber(ARGV[at + 8]) + 1
@@ -38,18 +38,18 @@ while key <= #KEYS do
 
   if matches(stamp, log, head, tally, tally_bytes) then
     if mode ~= 'check' then
-      local chunks = redis.call('RPUSH', log, records)
+      local segments = redis.call('RPUSH', log, entries)
       redis.call('PEXPIREAT', log, expires)
       if mode == 'rewrite' then
         -- Not DEL and RPUSH: between those two nothing would be left.
         redis.call('LTRIM', log, -1, -1)
-        chunks = 1
+        segments = 1
       end
       for patch = patches_at, next_at - 2, 2 do
         redis.call('SETRANGE', tally, ARGV[patch], ARGV[patch + 1])
       end
       redis.call('PEXPIREAT', tally, expires)
-      redis.call('HSET', head, 'stamp', fresh, 'chunks', chunks, 'records', log_records)
+      redis.call('HSET', head, 'stamp', fresh, 'chunks', segments, 'records', log_entries)
       redis.call('HINCRBY', head, 'applied', accepted)
       redis.call('HINCRBY', total, 'applied', accepted)
     end

@@ -1,7 +1,7 @@
 -- Read one log and what summarises it, all at one moment.
 --
 -- KEYS  log, head, tally
--- Reply {{stamp, chunks, records}, chunks of the log, tally}
+-- Reply {{stamp, number of segments, number of entries}, segments of the log, tally}
 
 return {
   redis.call('HMGET', KEYS[2], 'stamp', 'chunks', 'records'),

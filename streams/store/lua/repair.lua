@@ -1,19 +1,19 @@
 -- Rewrite a head and a tally that disagree with their log. The log wins.
 --
 -- KEYS  log, head, tally
--- ARGV  stamp and number of chunks as they were read, new stamp, records in the log, the tally, expiry (ms since the epoch)
--- Reply 1 if it was done, 0 if somebody else changed the log meanwhile: read it again.
+-- ARGV  stamp and number of segments as they were read, new stamp, entries in the log, the tally, expiry (ms since the epoch)
+-- Reply 1 if it was done, 0 if another writer changed the log in between: read it again.
 
-local chunks = redis.call('LLEN', KEYS[1])
-if (redis.call('HGET', KEYS[2], 'stamp') or '') ~= ARGV[1] or chunks ~= tonumber(ARGV[2]) then
+local segments = redis.call('LLEN', KEYS[1])
+if (redis.call('HGET', KEYS[2], 'stamp') or '') ~= ARGV[1] or segments ~= tonumber(ARGV[2]) then
   return 0
 end
-if chunks == 0 then
+if segments == 0 then
   redis.call('DEL', KEYS[2], KEYS[3])
   return 1
 end
 redis.call('SET', KEYS[3], ARGV[5])
-redis.call('HSET', KEYS[2], 'stamp', ARGV[3], 'chunks', chunks, 'records', ARGV[4])
+redis.call('HSET', KEYS[2], 'stamp', ARGV[3], 'chunks', segments, 'records', ARGV[4])
 if tonumber(redis.call('HGET', KEYS[2], 'applied') or '0') < tonumber(ARGV[4]) then
   redis.call('HSET', KEYS[2], 'applied', ARGV[4])
 end

@@ -1,9 +1,9 @@
--- Put another log in the place of one, whatever stands there, readable or not.
+-- Replace a report log, readable or not.
 --
 -- KEYS  log, head, tally
--- ARGV  stamp and number of chunks as they were seen, new stamp, records, number of records, the tally, expiry (ms since
+-- ARGV  stamp and number of segments as they were seen, new stamp, entries, number of entries, the tally, expiry (ms since
 --       the epoch)
--- Reply 1 if it was done, 0 if somebody else changed the log meanwhile.
+-- Reply 1 if it was done, 0 if another writer changed the log in between.
 
 if (redis.call('HGET', KEYS[2], 'stamp') or '') ~= ARGV[1] or redis.call('LLEN', KEYS[1]) ~= tonumber(ARGV[2]) then
   return 0

@@ -1,6 +1,6 @@
--- Store the estimate of a window if its lock is still ours, list the window, and add a point to its life.
+-- Store the estimate of a window if the secret still holds its lock, list the window, and add a point to its history.
 --
--- KEYS  lock, estimate, windows of the survey (sorted by their expiry), life
+-- KEYS  lock, estimate, windows of the survey (sorted by their expiry), estimate history
 -- ARGV  secret of the lock, the estimate, expiry (ms since the epoch), window, point (time in ms, a blank, anything;
 --       empty: none), points to keep
 -- Reply 1 if it was stored.

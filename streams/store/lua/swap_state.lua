@@ -1,4 +1,4 @@
--- Replace a small state if nobody else has changed it meanwhile.
+-- Replace a small state if it still is what was read.
 --
 -- KEYS  state
 -- ARGV  the state as it was read ('' if there was none), the new one, expiry (ms since the epoch)

@@ -1,4 +1,4 @@
--- Give a lock back if it is still ours.
+-- Release a lock if the secret still holds it.
 --
 -- KEYS  the lock
 -- ARGV  the secret it was taken with

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from deploy.docs import generated_block
-from streams.connections import faust_credentials, kafka_python_options, librdkafka_options
+from streams.connections import kafka_python_options, librdkafka_options
 from streams.settings import (
     MASK,
     TABLE,
@@ -18,6 +18,7 @@ from streams.settings import (
     settings_options,
     unknown_variables,
 )
+from streams.worker.faust_connection import faust_credentials
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs" / "settings.md"

@@ -91,7 +91,7 @@ def test_a_report_that_was_not_counted_is_lost(tmp_path: Path) -> None:
 def test_a_user_who_is_counted_twice_is_double(tmp_path: Path) -> None:
     messages = messages_of_devices(tmp_path)
     store = counted(messages)
-    log = next(iter(store._state.logs.values()))
+    log = next(iter(store._shared.state.logs.values()))
     numbers = np.frombuffer(bytes(log.tally), dtype="<i8").copy()
     # Users of rungs come first, then counts; a tally that is one too high at both.
     numbers[-12] += 1

@@ -19,9 +19,11 @@ from streams.exporter.reader import Reader, windows_by_age
 from streams.exporter.server import make_app
 from streams.exporter.views import Views
 from streams.metrics import METRICS
-from streams.store.contract import UNKNOWN_SURVEY, QueuedWindow, StoreUnavailableError
+from streams.store.contract import Store
+from streams.store.counters import UNKNOWN_SURVEY, Counters
 from streams.windows.record import AlertBound, EstimateRecord, ValueEstimate
 from tests.support.clock import ManualClock
+from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.surveys import WEEK, survey, survey_text
 
@@ -62,16 +64,16 @@ def record_of(known: Survey, window_ms: int, estimates: Sequence[float | None], 
 
 
 def save(store: MemoryStore, record: EstimateRecord) -> None:
-    secret = store.lock(record.survey, record.window_start_ms, 1_000)
+    secret = store.queue.lock(record.survey, record.window_start_ms, 1_000)
     assert secret is not None
-    assert store.save_estimate(
+    assert store.estimates.save(
         record.survey, record.window_start_ms, secret, record.encode(), record.window_start_ms + 10 * MINUTE_MS
     )
-    store.unlock(record.survey, record.window_start_ms, secret)
+    store.queue.unlock(record.survey, record.window_start_ms, secret)
 
 
 def serve(
-    store: MemoryStore, *surveys: Survey, value_limit: int = 100
+    store: Store, *surveys: Survey, value_limit: int = 100
 ) -> Callable[[Callable[[TestClient[Any, Any]], Awaitable[Any]]], Any]:
     """Return what runs a conversation with the exporter."""
 
@@ -122,9 +124,9 @@ def test_estimates_counters_and_times_become_metrics(store: MemoryStore) -> None
     save(store, record_of(colour, WEEK, [0.5, 0.3, None]))
     save(store, record_of(colour, WEEK - MINUTE_MS, [0.6, 0.3, 0.1]))
     save(store, record_of(colour, WEEK - 6 * MINUTE_MS, [0.6, 0.3, 0.1]))
-    store.count(colour.id, WEEK, {"expired": 4, "rejected:rung": 2}, WEEK + 10 * MINUTE_MS)
-    store.count(UNKNOWN_SURVEY, None, {"rejected:magic": 3}, WEEK + 10 * MINUTE_MS)
-    store.mark_dirty([(colour.id, WEEK)])
+    store.log.count(colour.id, WEEK, Counters(expired=4, rejected={"rung": 2}), WEEK + 10 * MINUTE_MS)
+    store.log.count(UNKNOWN_SURVEY, None, Counters(rejected={"magic": 3}), WEEK + 10 * MINUTE_MS)
+    store.queue.put([(colour.id, WEEK)])
     found = samples(serve(store, colour)(lambda client: text_of(client, "/metrics")))
 
     def value(name: str, **labels: str) -> float | None:
@@ -325,19 +327,12 @@ def test_windows_with_more_users_weigh_more_when_values_are_chosen() -> None:
     assert chosen_values(colour.mechanism.labels, [], 2) == {"red", "green"}, "without estimates as the survey lists"
 
 
-class Away(MemoryStore):
-    def counters(self, *_place: Any) -> dict[str, int]:
-        raise StoreUnavailableError("no route")
-
-    def dirty(self) -> list[QueuedWindow]:
-        raise StoreUnavailableError("no route")
-
-    def window_starts(self, survey_id: str) -> list[int]:
-        raise StoreUnavailableError(f"no route to {survey_id}")
+def unreachable() -> FaultyStore:
+    return FaultyStore(MemoryStore(ManualClock(NOW_MS)), lambda _method, _when: True, error="no route")
 
 
 def test_a_store_that_is_away_is_told_and_nothing_old_is_shown() -> None:
-    colour, away = survey(), Away(ManualClock(NOW_MS))
+    colour, away = survey(), unreachable()
 
     async def talk(client: TestClient[Any, Any]) -> tuple[str, list[int]]:
         text = await text_of(client, "/metrics")

@@ -15,9 +15,9 @@ from streams.exporter.health import (
     make_health,
     stale_after_ms,
     store_down,
-    totals,
 )
 from streams.store.contract import QueuedWindow
+from streams.store.counters import Counters
 from streams.store.heartbeats import SILENT_MS, Heartbeat
 from streams.windows.record import EstimateRecord, ValueEstimate
 from tests.support.exporter import NOW_MS, record_of
@@ -55,12 +55,6 @@ def test_old_rates_are_forgotten() -> None:
     for look in range(3 * RATES_KEPT):
         rates.look(look * 2_000, look, 0)
     assert len(rates.history()) == RATES_KEPT
-
-
-def test_counters_of_all_surveys_are_added() -> None:
-    counted, rejected = totals([{"applied": 3, "rejected:rung": 1}, {"applied": 4, "expired": 2, "rejected:rung": 1}])
-    assert counted == {"applied": 7, "duplicate": 0, "stale": 0, "conflict": 0, "expired": 2}
-    assert rejected == {"rung": 2}
 
 
 def canary() -> Survey:
@@ -118,7 +112,7 @@ def health(
         NOW_MS,
         surveys=[colour],
         last_estimates={colour.id: None if last_age_ms is None else NOW_MS - last_age_ms},
-        counters=[],
+        counters=Counters(),
         heartbeats=[beat(500)] if beats is None else beats,
         queue=queue or [],
         rates=Rates(),

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from producers.simulation.truth import Truth as TrueShares
 from streams.exporter.api import Alert, Alerts, Health, History, Windows
 from streams.exporter.feed import Feed, Listener
 from streams.exporter.server import HEADERS, PAGE
 from streams.exporter.views import MOST_WINDOWS, fresh_windows
-from streams.store.contract import QueuedWindow, StoreUnavailableError
 from streams.store.heartbeats import Heartbeat
+from streams.store.truth import Truth as TrueShares
 from tests.support.clock import ManualClock
-from tests.support.exporter import MINUTE_MS, NOW_MS, Board, Client, converse, record_of, save
+from tests.support.exporter import MINUTE_MS, NOW_MS, Client, FixedHeartbeats, FixedTruths, converse, record_of, save
+from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.surveys import WEEK, survey
 
@@ -51,7 +51,7 @@ def test_windows_come_newest_first_with_the_truth_of_a_simulated_fleet(store: Me
     records = [record_of(colour, WEEK - age * MINUTE_MS, [0.5, 0.3, None]) for age in range(5)]
     for record in records:
         save(store, record)
-    board = Board(
+    truths = FixedTruths(
         {WEEK: TrueShares([0.5, 0.25, 0.25], 90, settled=False), WEEK - MINUTE_MS: TrueShares([1.0], 1, settled=True)}
     )
 
@@ -65,7 +65,7 @@ def test_windows_come_newest_first_with_the_truth_of_a_simulated_fleet(store: Me
         )
         return [msgspec.convert(await told(client, path + query), Windows) for query in queries]
 
-    everything, newest, some, none = converse(store, [colour], talk, board=board)
+    everything, newest, some, none = converse(store, [colour], talk, truths=truths)
     assert [window.window_start_ms for window in everything.windows] == [record.window_start_ms for record in records]
     assert not everything.truncated
     assert everything.windows[0].truth is not None
@@ -213,15 +213,8 @@ def test_without_the_token_only_the_page_and_the_probe_answer(store: MemoryStore
     converse(store, [survey()], talk, token="s3cret")
 
 
-class Away(MemoryStore):
-    def counters(self, *_place: Any) -> dict[str, int]:
-        raise StoreUnavailableError("no route")
-
-    def dirty(self) -> list[QueuedWindow]:
-        raise StoreUnavailableError("no route")
-
-    def window_starts(self, survey_id: str) -> list[int]:
-        raise StoreUnavailableError(f"no route to {survey_id}")
+def unreachable() -> FaultyStore:
+    return FaultyStore(MemoryStore(ManualClock(NOW_MS)), lambda _method, _when: True, error="no route")
 
 
 def test_a_store_that_is_away_is_an_answer_of_health_and_a_refusal_elsewhere() -> None:
@@ -235,7 +228,7 @@ def test_a_store_that_is_away_is_an_answer_of_health_and_a_refusal_elsewhere() -
             await told(client, f"/api/v1/surveys/{colour.id}/windows", 503),
         )
 
-    health, refusal = converse(Away(ManualClock(NOW_MS)), [colour], talk)
+    health, refusal = converse(unreachable(), [colour], talk)
     assert (health["status"], health["reports_per_second"]) == ("down", None)
     assert "Redis does not answer (no route)" in health["reasons"][0]
     assert "Redis does not answer" in refusal["error"]
@@ -344,7 +337,7 @@ def test_workers_and_their_lag_are_in_the_health(store: MemoryStore) -> None:
     ]
     path = "/api/v1/health"
     answer = msgspec.convert(
-        converse(store, [colour], lambda client: told(client, path), board=Board(heartbeats=heartbeats)), Health
+        converse(store, [colour], lambda client: told(client, path), heartbeats=FixedHeartbeats(*heartbeats)), Health
     )
     assert (answer.status, answer.lag_records) == ("ok", 12)
     assert [(worker.name, worker.alive) for worker in answer.workers] == [("a", True), ("b", True), ("c", False)]

@@ -14,11 +14,11 @@ from streams.cli.rebuild import as_data, moment_ms
 from streams.kafka.messages import FetchBatch
 from streams.kafka.reader import Held
 from streams.repair.rebuild import Rebuilder, WindowCount
-from streams.store.contract import Key, Shape
+from streams.store.shape import Key, Shape
 from streams.worker.applier import Applier
-from streams.worker.table import PlainTable
 from tests.support.clock import ManualClock
 from tests.support.memory_store import MemoryStore
+from tests.support.plain_table import PlainTable
 from tests.support.reports import (
     CATEGORICAL,
     NOW_MS,
@@ -102,7 +102,7 @@ class Bench:
         return self.rebuilder.run(replace=replace)
 
     def tally(self, window_ms: int = WINDOW) -> Tally:
-        return self.store.tally(self.survey.id, window_ms, self.survey.shards, Shape.of(self.survey))
+        return self.store.estimates.tally(self.survey.id, window_ms, self.survey.shards, Shape.of(self.survey))
 
 
 def some(survey: Survey, count: int = 40, seed: int = 1) -> list[Report]:
@@ -125,7 +125,7 @@ def test_a_lost_store_comes_back_from_kafka_alone(survey: Survey) -> None:
     [found] = bench.rebuild(replace=True)
     assert (found.status, found.right) == ("replaced", expected)
     assert bench.tally() == expected
-    assert [mark.window_ms for mark in bench.store.dirty()] == [WINDOW]
+    assert [queued.window_ms for queued in bench.store.queue.entries()] == [WINDOW]
     bench.work()
     assert bench.tally() == expected
     assert [count.status for count in bench.rebuild()] == ["equal"]
@@ -136,9 +136,9 @@ def test_what_workers_have_counted_equals_what_is_counted_again() -> None:
     for window in range(3):
         bench.topic.send(CATEGORICAL, some(CATEGORICAL, seed=window), window_ms=WINDOW - window * WINDOW_MS)
     bench.work()
-    before = bench.store.seen([Key(CATEGORICAL.id, WINDOW, shard) for shard in range(4)])
+    before = bench.store.log.seen([Key(CATEGORICAL.id, WINDOW, shard) for shard in range(4)])
     assert [count.status for count in bench.rebuild(replace=True)] == ["equal"] * 3
-    assert bench.store.seen(list(before)) == before
+    assert bench.store.log.seen(list(before)) == before
     [only] = bench.rebuild(window_ms=WINDOW - WINDOW_MS)
     assert only.window_ms == WINDOW - WINDOW_MS
     assert bench.rebuilder.lag(TOPIC) == 0
@@ -152,10 +152,10 @@ def test_what_kafka_never_held_goes_and_what_cannot_be_read_is_replaced() -> Non
     made_up = PlainTable(Shape.of(CATEGORICAL))
     made_up.fold(packed(CATEGORICAL, [Report(token_in(1, 99, CATEGORICAL), 2, b"\0")]))
     key = Key(CATEGORICAL.id, WINDOW, 1)
-    assert bench.store.replace(key, bench.store.seen([key])[key], made_up)
+    assert bench.store.log.replace(key, bench.store.log.seen([key])[key], made_up)
     [found] = bench.rebuild()
     assert (found.status, found.extra) == ("differs", 1)
-    bench.store._state.logs[Key(CATEGORICAL.id, WINDOW, 2)].segments.append(b"half a record")
+    bench.store.segments(Key(CATEGORICAL.id, WINDOW, 2)).append(b"half an entry")
     assert [count.status for count in bench.rebuild()] == ["unreadable"]
     assert [count.status for count in bench.rebuild(replace=True)] == ["replaced"]
     assert bench.tally() == expected
@@ -190,12 +190,12 @@ def test_kafka_is_complete_if_what_it_lacks_came_before_the_window() -> None:
     ]
 
 
-def test_what_a_worker_counts_meanwhile_is_not_lost() -> None:
+def test_what_a_worker_counts_in_between_is_not_lost() -> None:
     bench = Bench()
     sent = some(CATEGORICAL)
     bench.topic.send(CATEGORICAL, sent)
     bench.work()
-    bench.store._state.logs.clear()
+    bench.store._shared.state.logs.clear()
 
     def somebody_works() -> None:
         # At the moment that hurts most: the state of the store was seen, Kafka not yet read.
@@ -212,12 +212,12 @@ def test_what_a_worker_counts_meanwhile_is_not_lost() -> None:
     assert bench.tally() == oracle(CATEGORICAL, sent)
 
 
-def test_a_window_that_never_stands_still_is_told_as_such() -> None:
+def test_a_window_that_never_stands_still_is_reported_as_moving() -> None:
     bench = Bench()
     bench.topic.send(CATEGORICAL, [Report(token_in(0, 1, CATEGORICAL), 0, b"\1")])
     bench.work()
-    spoilt = bench.store._state.logs[Key(CATEGORICAL.id, WINDOW, 0)].segments
-    bench.topic.before_read = lambda: spoilt.append(b"half a record")
+    spoilt = bench.store.segments(Key(CATEGORICAL.id, WINDOW, 0))
+    bench.topic.before_read = lambda: spoilt.append(b"half an entry")
     assert [found.status for found in bench.rebuild(replace=True)] == ["moving"]
     bench.topic.before_read = lambda: None
     assert [found.status for found in bench.rebuild(replace=True)] == ["replaced"]

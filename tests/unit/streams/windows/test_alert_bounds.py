@@ -24,6 +24,7 @@ from streams.windows.alert_bounds import STATE, alert_bounds
 from streams.windows.budget_spent import FirstWindows, budget_spent, first_window_ms, mean_epsilon
 from streams.windows.record import AlertBound, EstimateRecord, decode_estimate, make_record
 from tests.support.clock import ManualClock
+from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.surveys import WEEK, survey, survey_text
 
@@ -93,16 +94,16 @@ def store() -> MemoryStore:
 
 def test_a_share_beyond_its_threshold_is_noticed_and_one_inside_is_not(store: MemoryStore) -> None:
     known = with_rules()
-    beyond = alert_bounds(known, WEEK, counted(known, [0.8, 0.15, 0.05], 5_000), "pooled", store)
+    beyond = alert_bounds(known, WEEK, counted(known, [0.8, 0.15, 0.05], 5_000), "pooled", store.states)
     assert [(rule.value, rule.side, rule.firing) for rule in beyond] == [
         ("red", "above", True),
         ("blue", "below", True),
     ]
-    inside = alert_bounds(known, WEEK + MINUTE_MS, counted(known, [0.49, 0.3, 0.21], 5_000), "pooled", store)
+    inside = alert_bounds(known, WEEK + MINUTE_MS, counted(known, [0.49, 0.3, 0.21], 5_000), "pooled", store.states)
     assert not any(rule.firing for rule in inside)
     assert inside[0].bound is not None
     assert 0.3 < inside[0].bound < 0.5
-    nobody = alert_bounds(known, WEEK, Tally.empty(3, 1, 3), "pooled", store)
+    nobody = alert_bounds(known, WEEK, Tally.empty(3, 1, 3), "pooled", store.states)
     assert [rule.bound for rule in nobody] == [0.0, 1.0], "nothing is known before anybody has answered"
 
 
@@ -113,51 +114,52 @@ def test_every_rule_has_its_part_of_alpha(store: MemoryStore) -> None:
     assert questions is not None
     lower = confidence_sequence(questions, 0.005)[0]
     upper = confidence_sequence(questions, 0.005, side="below")[2]
-    found = alert_bounds(known, WEEK, tally, "mle", store)
+    found = alert_bounds(known, WEEK, tally, "mle", store.states)
     assert [rule.bound for rule in found] == [lower, upper]
     assert [rule.alpha for rule in found] == [0.005, 0.005]
-    assert store.state(known.id, STATE, WEEK) == b"", "the e-process has no state"
+    assert store.states.get(known.id, STATE, WEEK) == b"", "the e-process has no state"
 
 
 def test_a_stratified_survey_takes_checkpoints_and_stores_them(store: MemoryStore) -> None:
     known = with_rules("stratified")
     small, large = (counted(known, [0.7, 0.2, 0.1], devices) for devices in (2_000, 2_050))
-    first = alert_bounds(known, WEEK, small, "stratified", store)
-    state = store.state(known.id, STATE, WEEK)
+    first = alert_bounds(known, WEEK, small, "stratified", store.states)
+    state = store.states.get(known.id, STATE, WEEK)
     assert state
-    again = alert_bounds(known, WEEK, small, "stratified", store)
-    assert (again, store.state(known.id, STATE, WEEK)) == (first, state), "looking again spends nothing"
-    between = alert_bounds(known, WEEK, large, "stratified", store)
-    assert store.state(known.id, STATE, WEEK) == state, "no tenth more information, no checkpoint"
+    again = alert_bounds(known, WEEK, small, "stratified", store.states)
+    assert (again, store.states.get(known.id, STATE, WEEK)) == (first, state), "looking again spends nothing"
+    between = alert_bounds(known, WEEK, large, "stratified", store.states)
+    assert store.states.get(known.id, STATE, WEEK) == state, "no tenth more information, no checkpoint"
     assert between[0].bound == pytest.approx((first[0].bound or 0) * 2_000 / 2_050), "newcomers could all be against it"
-    alert_bounds(known, WEEK, counted(known, [0.7, 0.2, 0.1], 4_000), "stratified", store)
-    assert store.state(known.id, STATE, WEEK) != state
+    alert_bounds(known, WEEK, counted(known, [0.7, 0.2, 0.1], 4_000), "stratified", store.states)
+    assert store.states.get(known.id, STATE, WEEK) != state
 
 
 def test_two_workers_cannot_spend_one_checkpoint() -> None:
-    class Busy(MemoryStore):
-        """Another worker, with another tally, is faster."""
+    beaten: list[bool] = []
 
-        def swap_state(self, *place: object) -> bool:
-            if not self.beaten:
-                self.beaten = True
-                alert_bounds(known, WEEK, other, "stratified", self)
-            return super().swap_state(*place)  # type: ignore[arg-type]  # passed on as they came
-
-        beaten = False
+    def another_worker_is_faster(method: str, when: str) -> bool:
+        if (method, when) == ("states.swap", "before") and not beaten:
+            beaten.append(True)
+            alert_bounds(known, WEEK, other, "stratified", store.states)
+        return False
 
     known = with_rules("stratified")
     other, mine = counted(known, [0.7, 0.2, 0.1], 2_000, seed=4), counted(known, [0.7, 0.2, 0.1], 2_000, seed=5)
-    busy, calm = Busy(ManualClock(WEEK)), MemoryStore(ManualClock(WEEK))
-    found = alert_bounds(known, WEEK, mine, "stratified", busy)
-    assert found == alert_bounds(known, WEEK, other, "stratified", calm), "the stored checkpoint holds, not the own one"
+    store, calm = MemoryStore(ManualClock(WEEK)), MemoryStore(ManualClock(WEEK))
+    busy = FaultyStore(store, another_worker_is_faster)
+    found = alert_bounds(known, WEEK, mine, "stratified", busy.states)
+    assert beaten
+    assert found == alert_bounds(known, WEEK, other, "stratified", calm.states), (
+        "the stored checkpoint holds, not the own one"
+    )
 
 
 def test_a_rule_stays_awake_when_the_rungs_begin_to_disagree(store: MemoryStore) -> None:
     known = with_rules("auto")
     tally = counted(known, [0.8, 0.15, 0.05], 5_000)
-    pooled = alert_bounds(known, WEEK, tally, "pooled", store)
-    stratified = alert_bounds(known, WEEK, tally, "stratified", store)
+    pooled = alert_bounds(known, WEEK, tally, "pooled", store.states)
+    stratified = alert_bounds(known, WEEK, tally, "stratified", store.states)
     assert all(rule.firing for rule in [*pooled, *stratified])
     assert [rule.bound for rule in pooled] != [rule.bound for rule in stratified]
 
@@ -165,22 +167,22 @@ def test_a_rule_stays_awake_when_the_rungs_begin_to_disagree(store: MemoryStore)
 def test_a_changed_rule_begins_anew_and_a_broken_state_does_too(store: MemoryStore) -> None:
     known = with_rules("stratified")
     tally = counted(known, [0.7, 0.2, 0.1], 2_000)
-    alert_bounds(known, WEEK, tally, "stratified", store)
+    alert_bounds(known, WEEK, tally, "stratified", store.states)
     changed = with_rules("stratified", RULES.replace("0.5", "0.6"))
     assert changed.id == known.id
-    alert_bounds(changed, WEEK, counted(known, [0.7, 0.2, 0.1], 2_000, seed=9), "stratified", store)
-    state = store.state(known.id, STATE, WEEK)
+    alert_bounds(changed, WEEK, counted(known, [0.7, 0.2, 0.1], 2_000, seed=9), "stratified", store.states)
+    state = store.states.get(known.id, STATE, WEEK)
     assert b'["red","above",0.6,0.005],1,2000' in state
     assert b'["blue","below",0.2,0.005],1,2000' in state
-    assert store.swap_state(known.id, STATE, WEEK, state, b"rubbish", WEEK + MINUTE_MS)
-    assert alert_bounds(known, WEEK, tally, "stratified", store)[0].bound is not None
+    assert store.states.swap(known.id, STATE, WEEK, state, b"rubbish", WEEK + MINUTE_MS)
+    assert alert_bounds(known, WEEK, tally, "stratified", store.states)[0].bound is not None
 
 
 def test_the_bound_of_a_mean_is_in_its_own_units(store: MemoryStore) -> None:
     known = parse_survey(MEAN)
     tally = Tally.empty(1, 1, 2)
     tally.counts[0, 0], tally.users[0, 0] = [200, 1_800], 2_000
-    [rule] = alert_bounds(known, WEEK, tally, "pooled", store)
+    [rule] = alert_bounds(known, WEEK, tally, "pooled", store.states)
     assert rule.bound is not None
     assert 150 < rule.bound < 200
     assert rule.firing
@@ -223,11 +225,11 @@ def test_what_a_faithful_device_has_spent() -> None:
 
 def test_the_first_window_is_remembered(store: MemoryStore) -> None:
     known = survey()
-    assert first_window_ms(store, known.id) is None
-    one, other = FirstWindows(store), FirstWindows(store)
+    assert first_window_ms(store.states, known.id) is None
+    one, other = FirstWindows(store.states), FirstWindows(store.states)
     for windows, start_ms in ((one, WEEK), (other, WEEK + MINUTE_MS), (one, WEEK - MINUTE_MS), (other, WEEK)):
         windows.note(known, start_ms, WEEK)
-    assert first_window_ms(store, known.id) == WEEK - MINUTE_MS
+    assert first_window_ms(store.states, known.id) == WEEK - MINUTE_MS
 
 
 def test_shards_are_folded_to_a_bounded_number_of_series() -> None:
@@ -245,10 +247,10 @@ def test_rules_canaries_budgets_and_shards_become_metrics(store: MemoryStore) ->
 
     tally = counted(known, [0.6, 0.3, 0.1], 500)
     record = record_of(known, tally, WEEK - MINUTE_MS, [AlertBound("red", "above", 0.5, 0.005, 0.42)])
-    secret = store.lock(known.id, WEEK - MINUTE_MS, 1_000)
+    secret = store.queue.lock(known.id, WEEK - MINUTE_MS, 1_000)
     assert secret is not None
-    store.save_estimate(known.id, WEEK - MINUTE_MS, secret, record.encode(), WEEK + 10 * MINUTE_MS)
-    FirstWindows(store).note(known, WEEK - MINUTE_MS, WEEK)
+    store.estimates.save(known.id, WEEK - MINUTE_MS, secret, record.encode(), WEEK + 10 * MINUTE_MS)
+    FirstWindows(store.states).note(known, WEEK - MINUTE_MS, WEEK)
 
     async def talk() -> str:
         reader = Reader(store, Known(), clock=ManualClock(WEEK + 10_000))

@@ -17,13 +17,14 @@ from producers.wire.frames import Reports, encode
 from producers.wire.shards import shards_of, shards_of_partition
 from streams.kafka.messages import FetchBatch, Outgoing, PublishError, Record
 from streams.metrics import worker_metrics
-from streams.store.contract import Shape, StoreUnavailableError
+from streams.store.shape import Shape
 from streams.windows.latency import Latencies
 from streams.windows.recompute import LOCK_MS, Recomputer
 from streams.windows.record import RecordError, decode_estimate, make_record
 from streams.worker.applier import Applier
 from streams.worker.fold import DeadLetter
 from tests.support.clock import ManualClock
+from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.surveys import WEEK, survey
 
@@ -68,7 +69,7 @@ def fill(store: MemoryStore, known: Survey, clock: ManualClock, devices: int, wi
                 frames += encode(known.digest, window_ms, clock(), shard, reports, known.layout)
         batches.append(FetchBatch("reports", partition, 0, 1, [Record(0, clock(), frames)]))
     applied = applier.process(batches)
-    assert applied.applied == devices
+    assert applied.counters.applied == devices
 
 
 class Outbox:
@@ -98,13 +99,15 @@ def test_a_marked_window_is_estimated_stored_and_published(store: MemoryStore, c
     colour, outbox = survey(), Outbox()
     fill(store, colour, clock, 3_000, WEEK)
     assert Recomputer(store, Known(colour), outbox, "estimates", clock=clock).tick() == 1
-    payload = store.estimate(colour.id, WEEK)
+    payload = store.estimates.read(colour.id, WEEK)
     assert payload is not None
     record = decode_estimate(payload)
     assert (record.survey, record.window_start_ms, record.window_end_ms) == (colour.id, WEEK, WEEK + 60_000)
     assert record.users == sum(record.users_per_rung) == 3_000
     assert [row.value for row in record.values] == ["red", "green", "blue"]
-    expected = estimator_of(colour.mechanism).estimate(store.tally(colour.id, WEEK, colour.shards, Shape.of(colour)))
+    expected = estimator_of(colour.mechanism).estimate(
+        store.estimates.tally(colour.id, WEEK, colour.shards, Shape.of(colour))
+    )
     assert [row.estimate for row in record.values] == list(expected.value)
     assert [row.upper for row in record.values] == list(expected.upper)
     for row in record.values:
@@ -114,7 +117,7 @@ def test_a_marked_window_is_estimated_stored_and_published(store: MemoryStore, c
         assert row.upper is not None
         assert row.always_valid_lower < row.lower, "bounds for every look are wider than for one"
         assert row.always_valid_upper > row.upper
-    assert store.dirty() == []
+    assert store.queue.entries() == []
     [message] = outbox.messages
     assert (message.topic, message.key, message.value) == ("estimates", f"{colour.id}:{WEEK}".encode(), payload)
     assert Recomputer(store, Known(colour), outbox, "estimates", clock=clock).tick() == 0
@@ -123,7 +126,7 @@ def test_a_marked_window_is_estimated_stored_and_published(store: MemoryStore, c
 def test_a_window_that_another_worker_holds_is_left_to_it(store: MemoryStore, clock: ManualClock) -> None:
     colour, outbox = survey(), Outbox()
     fill(store, colour, clock, 10, WEEK)
-    assert store.lock(colour.id, WEEK, LOCK_MS) is not None
+    assert store.queue.lock(colour.id, WEEK, LOCK_MS) is not None
     mine = Recomputer(store, Known(colour), outbox, "estimates", clock=clock)
     assert mine.tick() == 0
     clock.advance(LOCK_MS + 1)
@@ -141,7 +144,7 @@ def test_reports_that_come_during_the_estimate_keep_the_mark(store: MemoryStore,
 
     recomputer = Recomputer(store, Known(colour), publish, "estimates", clock=clock)
     assert recomputer.tick() == 1
-    assert [mark.window_ms for mark in store.dirty()] == [WEEK]
+    assert [queued.window_ms for queued in store.queue.entries()] == [WEEK]
 
 
 def test_a_broker_that_is_away_leaves_the_mark_and_frees_the_lock(store: MemoryStore, clock: ManualClock) -> None:
@@ -151,8 +154,8 @@ def test_a_broker_that_is_away_leaves_the_mark_and_frees_the_lock(store: MemoryS
     outbox.away = True
     with pytest.raises(PublishError):
         recomputer.tick()
-    assert store.estimate(colour.id, WEEK) is not None, "stored although not published"
-    assert len(store.dirty()) == 1
+    assert store.estimates.read(colour.id, WEEK) is not None, "stored although not published"
+    assert len(store.queue.entries()) == 1
     outbox.away = False
     assert recomputer.tick() == 1
     assert len(outbox.messages) == 1
@@ -162,18 +165,16 @@ def test_an_estimate_whose_lock_ran_out_is_thrown_away(store: MemoryStore, clock
     colour, outbox = survey(), Outbox()
     fill(store, colour, clock, 10, WEEK)
 
-    class Slow(MemoryStore):
-        def tally(self, survey_id: str, window_ms: int, shards: int, shape: Shape) -> Tally:
-            found = store.tally(survey_id, window_ms, shards, shape)
+    def slow(method: str, when: str) -> bool:
+        if (method, when) == ("estimates.tally", "after"):
             clock.advance(LOCK_MS + 1)
-            return found
+        return False
 
-    slow = Slow(clock)
-    slow.restore(store.snapshot())
-    assert Recomputer(slow, Known(colour), outbox, "estimates", clock=clock).tick() == 0
-    assert slow.estimate(colour.id, WEEK) is None
+    recomputer = Recomputer(FaultyStore(store, slow), Known(colour), outbox, "estimates", clock=clock)
+    assert recomputer.tick() == 0
+    assert store.estimates.read(colour.id, WEEK) is None
     assert outbox.messages == []
-    assert len(slow.dirty()) == 1
+    assert len(store.queue.entries()) == 1
 
 
 def test_one_window_that_cannot_be_estimated_does_not_stop_the_others(
@@ -192,7 +193,7 @@ def test_one_window_that_cannot_be_estimated_does_not_stop_the_others(
     monkeypatch.setattr(estimator_of(colour.mechanism), "estimate", sometimes)
     recomputer = Recomputer(store, Known(colour), outbox, "estimates", clock=clock, metrics=metrics)
     assert recomputer.tick() == 1
-    assert [mark.window_ms for mark in store.dirty()] == [WEEK]
+    assert [queued.window_ms for queued in store.queue.entries()] == [WEEK]
     assert metrics.registry.get_sample_value("thaw_worker_recompute_failures_total") == 1
 
 
@@ -200,19 +201,21 @@ def test_the_window_of_an_unknown_survey_waits(store: MemoryStore, clock: Manual
     colour = survey()
     fill(store, colour, clock, 10, WEEK)
     assert Recomputer(store, Known(), Outbox(), "estimates", clock=clock).tick() == 0
-    assert len(store.dirty()) == 1
+    assert len(store.queue.entries()) == 1
 
 
-def test_the_mark_of_a_window_whose_counts_expired_goes(store: MemoryStore, clock: ManualClock) -> None:
+def test_a_window_whose_counts_expired_leaves_the_queue(store: MemoryStore, clock: ManualClock) -> None:
     colour = survey()
     fill(store, colour, clock, 10, WEEK)
     clock.advance(Shape.of(colour).life_ms)
     assert Recomputer(store, Known(colour), Outbox(), "estimates", clock=clock).tick() == 0
-    assert store.dirty() == []
-    assert store.estimate(colour.id, WEEK) is None
+    assert store.queue.entries() == []
+    assert store.estimates.read(colour.id, WEEK) is None
 
 
-def test_rungs_that_disagree_make_the_estimate_stratified(store: MemoryStore, clock: ManualClock) -> None:
+def test_rungs_that_disagree_make_the_estimate_stratified(
+    store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     colour = survey()
     tally = Tally.empty(3, 1, 3)
     tally.users[:, 0] = 3_000
@@ -220,14 +223,10 @@ def test_rungs_that_disagree_make_the_estimate_stratified(store: MemoryStore, cl
     tally.counts[1, 0] = [1_600, 700, 700]
     tally.counts[2, 0] = [700, 700, 1_600]
 
-    class Fixed(MemoryStore):
-        def tally(self, *_place: object) -> Tally:
-            return tally
-
-    fixed = Fixed(clock)
-    fixed.mark_dirty([(colour.id, WEEK)])
-    assert Recomputer(fixed, Known(colour), Outbox(), "estimates", clock=clock).tick() == 1
-    record = decode_estimate(fixed.estimate(colour.id, WEEK) or b"")
+    monkeypatch.setattr(store.estimates, "tally", lambda *_place: tally)
+    store.queue.put([(colour.id, WEEK)])
+    assert Recomputer(store, Known(colour), Outbox(), "estimates", clock=clock).tick() == 1
+    record = decode_estimate(store.estimates.read(colour.id, WEEK) or b"")
     assert record.method == "stratified"
     assert record.homogeneity_p is not None
     assert record.homogeneity_p < 0.001
@@ -275,21 +274,17 @@ def test_the_thread_goes_on_when_the_store_was_away(store: MemoryStore, clock: M
     fill(store, colour, clock, 10, WEEK)
     stop, failures = threading.Event(), iter([True, True])
 
-    class Shaky(MemoryStore):
-        def lock(self, survey_id: str, window_ms: int, ttl_ms: int) -> bytes | None:
-            if next(failures, False):
-                raise StoreUnavailableError("no answer")
-            return super().lock(survey_id, window_ms, ttl_ms)
-
-    shaky = Shaky(clock)
-    shaky.restore(store.snapshot())
+    def shaky(method: str, when: str) -> bool:
+        return (method, when) == ("queue.lock", "before") and next(failures, False)
 
     def publish(messages: Sequence[Outgoing]) -> None:
         outbox(messages)
         if messages:
             stop.set()
 
-    Recomputer(shaky, Known(colour), publish, "estimates", clock=clock, metrics=metrics).run(stop, 0.001)
+    Recomputer(FaultyStore(store, shaky), Known(colour), publish, "estimates", clock=clock, metrics=metrics).run(
+        stop, 0.001
+    )
     assert len(outbox.messages) == 1
     assert metrics.registry.get_sample_value("thaw_worker_store_up") == 1
 
@@ -323,11 +318,11 @@ def test_a_window_whose_mark_was_lost_in_a_power_cut_is_estimated_all_the_same(
 ) -> None:
     colour, outbox = survey(), Outbox()
     fill(store, colour, clock, 100, WEEK)
-    for mark in store.dirty():
-        store.clear_dirty(mark)
+    for queued in store.queue.entries():
+        store.queue.remove(queued)
     recomputer = Recomputer(store, Known(colour), outbox, "estimates", clock=clock)
     assert recomputer.tick() == 0
     store.restore(store.snapshot())
     assert recomputer.tick() == 1
-    assert store.estimate(colour.id, WEEK) is not None
+    assert store.estimates.read(colour.id, WEEK) is not None
     assert recomputer.tick() == 0

@@ -1,4 +1,4 @@
-"""The worker's heart: nothing is acknowledged before the store has it, and whatever fails is done again."""
+"""The applier: nothing is acknowledged before the store has it, and what fails is repeated."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from streams.kafka.messages import FetchBatch
-from streams.store.contract import DAY_MS, UNKNOWN_SURVEY, Key, Shape
-from streams.worker.applier import CACHE_BYTES, Applied, Applier, RestartRequired
+from streams.store.counters import UNKNOWN_SURVEY
+from streams.store.shape import DAY_MS, Key, Shape
+from streams.worker.applier import CACHE_BYTES, Applied, Applier
 from streams.worker.fold import DeadLetter
+from streams.worker.retry import RestartRequired
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
@@ -77,7 +79,7 @@ class Bench:
         return self.applier.process(batches)
 
     def offsets(self, partition: int) -> set[int]:
-        return set(self.store.offsets(TOPIC, partition, range(partition, 64, PARTITIONS)).values())
+        return set(self.store.log.offsets(TOPIC, partition, range(partition, 64, PARTITIONS)).values())
 
 
 def batches_of(survey: Any, reports: Sequence[Report], start: int = 0) -> list[FetchBatch]:
@@ -102,30 +104,28 @@ def faults(*planned: tuple[str, str]) -> Callable[[str, str], bool]:
     return happens
 
 
-def test_a_batch_ends_in_the_tally_with_offsets_and_marks() -> None:
+def test_a_batch_ends_in_the_tally_with_offsets_and_queued_window() -> None:
     bench = Bench()
     reports = random_reports(CATEGORICAL, 100, 500, random.Random(1))
     applied = bench.process(*batches_of(CATEGORICAL, reports, start=9))
-    assert bench.store.tally(CATEGORICAL.id, WINDOW, CATEGORICAL.shards, SHAPE) == oracle(CATEGORICAL, reports)
+    assert bench.store.estimates.tally(CATEGORICAL.id, WINDOW, CATEGORICAL.shards, SHAPE) == oracle(
+        CATEGORICAL, reports
+    )
     assert bench.offsets(0) == bench.offsets(1) == {10}
-    assert [mark[:2] for mark in bench.store.dirty()] == [(CATEGORICAL.id, WINDOW)]
+    assert [queued[:2] for queued in bench.store.queue.entries()] == [(CATEGORICAL.id, WINDOW)]
     assert applied.windows == {(CATEGORICAL.id, WINDOW): NOW_MS}
     assert applied.reports == 500
-    counters = bench.store.counters(CATEGORICAL.id)
-    assert counters == {
-        "applied": applied.applied,
-        "duplicate": applied.duplicate,
-        "stale": applied.stale,
-        "conflict": applied.conflict,
-    }
-    assert 500 - applied.conflict <= applied.applied + applied.duplicate + applied.stale <= 500
+    counters = applied.counters
+    assert bench.store.log.counters(CATEGORICAL.id) == counters
+    assert (counters.expired, counters.rejected) == (0, {})
+    assert 500 - counters.conflicting <= counters.applied + counters.duplicate + counters.outdated <= 500
 
 
 def test_side_effects_come_in_the_order_that_loses_nothing() -> None:
     bench = Bench()
     bench.trace.clear()
     bench.process(batch_of(frame_of(CATEGORICAL, [report()]), b"nonsense"))
-    assert bench.trace == ["send dead letters", "load", "apply", "count", "mark_dirty"]
+    assert bench.trace == ["send dead letters", "log.load", "log.apply", "log.count", "queue.put"]
     assert [letter.offset for letter in bench.letters] == [1]
 
 
@@ -144,32 +144,32 @@ def test_dead_letters_that_cannot_be_sent_stop_the_batch_before_the_store_has_mo
 def test_a_batch_of_nothing_but_nonsense_moves_the_offsets_on() -> None:
     bench = Bench()
     applied = bench.process(batch_of(b"nonsense", frame_of(survey_of(CATEGORICAL.mechanism, name="new"), [report()])))
-    assert applied.rejected == {"length": 1, "survey": 1}
+    assert applied.counters.rejected == {"length": 1, "survey": 1}
     assert applied.reports == 0
     assert bench.offsets(0) == {2}
     assert bench.offsets(1) == {0}
-    assert bench.store.counters(UNKNOWN_SURVEY)["rejected:survey"] == 1
+    assert bench.store.log.counters(UNKNOWN_SURVEY).rejected == {"length": 1, "survey": 1}
 
 
 def test_expired_reports_are_counted_and_not_sent_anywhere() -> None:
     bench = Bench()
     late = batch_of(frame_of(CATEGORICAL, [report(), report()]), timestamp_ms=NOW_MS + DAY_MS)
-    assert bench.process(late).expired == 2
+    assert bench.process(late).counters.expired == 2
     assert bench.letters == []
-    assert bench.store.counters(CATEGORICAL.id)["expired"] == 2
+    assert bench.store.log.counters(CATEGORICAL.id).expired == 2
     assert bench.offsets(0) == {1}
 
 
-def test_the_same_batch_again_changes_nothing_but_marks_its_windows_again() -> None:
+def test_the_same_batch_again_changes_nothing_but_queues_its_windows_again() -> None:
     bench = Bench()
     batch = batch_of(frame_of(CATEGORICAL, [report()]))
     bench.process(batch)
-    (mark,) = bench.store.dirty()
-    bench.store.clear_dirty(mark)
+    (queued,) = bench.store.queue.entries()
+    bench.store.queue.remove(queued)
     applied = bench.process(batch)
-    assert (applied.applied, applied.duplicate) == (0, 1)
-    assert bench.store.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, [report()])
-    assert [mark[:2] for mark in bench.store.dirty()] == [(CATEGORICAL.id, WINDOW)]
+    assert (applied.counters.applied, applied.counters.duplicate) == (0, 1)
+    assert bench.store.estimates.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, [report()])
+    assert [queued[:2] for queued in bench.store.queue.entries()] == [(CATEGORICAL.id, WINDOW)]
 
 
 def test_reading_starts_at_the_lowest_of_what_kafka_and_the_store_say() -> None:
@@ -191,7 +191,7 @@ def test_a_survey_with_more_shards_than_usual_counts_when_reading_starts() -> No
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("method", ["load", "apply", "count", "mark_dirty"])
+@pytest.mark.parametrize("method", ["log.load", "log.apply", "log.count", "queue.put"])
 def test_a_connection_lost_anywhere_leads_to_the_same_tally(method: str, when: str) -> None:
     bench = Bench()
     reports = random_reports(BITS_IN_GROUPS, 50, 200, random.Random(2))
@@ -199,32 +199,32 @@ def test_a_connection_lost_anywhere_leads_to_the_same_tally(method: str, when: s
     bench.faults = faults((method, when), (method, when))
     bench.process(*batches_of(BITS_IN_GROUPS, reports[100:], start=1), batch_of(b"nonsense", start=2))
     shape = Shape.of(BITS_IN_GROUPS)
-    assert bench.store.tally(BITS_IN_GROUPS.id, WINDOW, 4, shape) == oracle(BITS_IN_GROUPS, reports)
+    assert bench.store.estimates.tally(BITS_IN_GROUPS.id, WINDOW, 4, shape) == oracle(BITS_IN_GROUPS, reports)
     assert bench.offsets(0) == {3}
     assert bench.offsets(1) == {2}
-    assert bench.store.dirty()
+    assert bench.store.queue.entries()
 
 
 def test_the_assignment_waits_for_the_store_too() -> None:
     bench = Bench()
-    bench.faults = faults(("offsets", "before"), ("offsets", "after"))
+    bench.faults = faults(("log.offsets", "before"), ("log.offsets", "after"))
     assert bench.applier.assigned(TOPIC, {0: 5}) == {0: 0}
 
 
-def test_a_store_that_stays_away_makes_the_worker_leave_with_75(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_that_stays_away_makes_the_worker_exit_with_75(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(patience_seconds=60)
     bench.faults = lambda method, when: True  # noqa: ARG005  # always
     with (
         caplog.at_level(logging.WARNING),
-        pytest.raises(RestartRequired, match="stays in Kafka: lost before load") as left,
+        pytest.raises(RestartRequired, match=r"stays in Kafka: lost before log\.load") as left,
     ):
         bench.process(batch_of(frame_of(CATEGORICAL, [report()])))
     assert left.value.status == 75
     assert 60_000 <= bench.clock() - NOW_MS < 70_000
-    assert 1 <= sum("waiting for the store" in line for line in caplog.messages) <= 7
+    assert 1 <= sum("retrying, last batch not acknowledged" in line for line in caplog.messages) <= 7
 
 
-def test_a_worker_that_is_asked_to_end_does_not_wait_for_the_store() -> None:
+def test_a_worker_that_is_asked_to_stop_does_not_wait_for_the_store() -> None:
     bench = Bench()
     bench.faults = lambda method, when: True  # noqa: ARG005  # always
     bench.stopping = True
@@ -233,7 +233,7 @@ def test_a_worker_that_is_asked_to_end_does_not_wait_for_the_store() -> None:
     assert bench.clock() == NOW_MS
 
 
-def test_a_store_that_went_back_in_time_makes_the_worker_leave_and_the_next_one_reads_again() -> None:
+def test_a_store_that_lost_acknowledged_writes_makes_the_worker_exit_and_the_next_one_reads_again() -> None:
     bench = Bench()
     reports = random_reports(CATEGORICAL, 60, 300, random.Random(7))
     batches = [batches_of(CATEGORICAL, reports[start : start + 100], start=start // 100) for start in (0, 100, 200)]
@@ -242,14 +242,15 @@ def test_a_store_that_went_back_in_time_makes_the_worker_leave_and_the_next_one_
     bench.process(*batches[1])
     bench.store.restore(snapshot)
     with pytest.raises(
-        RestartRequired, match=r"went back in time: for shard 0 of thaw.reports.v1\[0\] it was at offset 2"
+        RestartRequired,
+        match=r"v1\[0\], shard 0: stored offset regressed from 2 to 1 \(Redis lost acknowledged writes\)",
     ):
         bench.process(*batches[2])
     fresh = Bench(bench.store)
     assert fresh.applier.assigned(TOPIC, {0: 2, 1: 2}) == {0: 1, 1: 1}
     fresh.process(*batches[1])
     fresh.process(*batches[2])
-    assert bench.store.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, reports)
+    assert bench.store.estimates.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, reports)
 
 
 def test_a_worker_that_lost_its_partition_applies_but_claims_no_offset() -> None:
@@ -258,7 +259,7 @@ def test_a_worker_that_lost_its_partition_applies_but_claims_no_offset() -> None
     bench.applier.revoked(TOPIC, [0])
     bench.process(batch_of(frame_of(CATEGORICAL, [report(rung=1)]), start=50))
     assert bench.offsets(0) == {1}
-    assert bench.store.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, [report(rung=1)])
+    assert bench.store.estimates.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, [report(rung=1)])
 
 
 def test_a_zombie_and_its_successor_do_not_hurt_each_other() -> None:
@@ -270,7 +271,7 @@ def test_a_zombie_and_its_successor_do_not_hurt_each_other() -> None:
         batches = batches_of(CATEGORICAL, reports[start : start + 50], start=number)
         for worker in (zombie, owner) if number % 2 else (owner, zombie):
             worker.process(*batches)
-    assert store.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, reports)
+    assert store.estimates.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, reports)
     assert zombie.offsets(0) == {8}
 
 
@@ -298,8 +299,8 @@ def test_the_cache_saves_loading_again_until_it_is_too_large() -> None:
     for bench in (large, none):
         for offset in range(3):
             bench.process(batch_of(frame_of(CATEGORICAL, [report(rung=offset)]), start=offset))
-        assert bench.store.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, [report(rung=2)])
-    assert (large.trace.count("load"), none.trace.count("load")) == (1, 3)
+        assert bench.store.estimates.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, [report(rung=2)])
+    assert (large.trace.count("log.load"), none.trace.count("log.load")) == (1, 3)
     assert large.applier.cached_bytes > none.applier.cached_bytes == 0
 
 
@@ -338,9 +339,9 @@ def test_a_retention_that_was_changed_moves_the_expiry_of_cached_logs() -> None:
     bench.surveys._surveys[longer.digest] = longer
     bench.process(batch_of(frame_of(longer, [report(rung=1)])))
     bench.clock.advance(WINDOW + SHAPE.life_ms - NOW_MS)
-    assert bench.store.tally(longer.id, WINDOW, 4, SHAPE).total_users == 1
+    assert bench.store.estimates.tally(longer.id, WINDOW, 4, SHAPE).total_users == 1
     bench.clock.advance(5_000)
-    assert bench.store.tally(longer.id, WINDOW, 4, SHAPE).total_users == 0
+    assert bench.store.estimates.tally(longer.id, WINDOW, 4, SHAPE).total_users == 0
 
 
 WARM = """
@@ -368,7 +369,7 @@ def test_warming_up_compiles_all_that_a_batch_needs() -> None:
     subprocess.run([sys.executable, "-c", WARM], check=True, cwd=ROOT)
 
 
-def test_a_worker_at_rest_notices_that_the_store_went_back() -> None:
+def test_a_worker_at_rest_notices_that_a_stored_offset_regressed() -> None:
     bench = Bench()
     snapshot = bench.store.snapshot()
     bench.applier.verify()
@@ -376,22 +377,22 @@ def test_a_worker_at_rest_notices_that_the_store_went_back() -> None:
     bench.applier.verify()
     assert bench.offsets(0) == {5}
     bench.store.restore(snapshot)
-    with pytest.raises(RestartRequired, match="went back in time"):
+    with pytest.raises(RestartRequired, match="stored offset regressed from 5 to 0"):
         bench.applier.verify()
 
 
 def test_a_worker_at_rest_waits_for_the_store_and_says_when_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
-    bench.faults = faults(("apply", "before"))
+    bench.faults = faults(("log.apply", "before"))
     with caplog.at_level(logging.WARNING):
         bench.applier.verify()
-    assert [line.split(";")[0] for line in caplog.messages] == ["waiting for the store", "the store answers again"]
+    assert [line.split(";")[0] for line in caplog.messages] == ["lost before log.apply", "the store answers again"]
 
 
-def test_what_was_applied_beside_a_conflict_is_checked_again_before_the_offset_moves() -> None:
+def test_what_was_applied_beside_a_contended_log_is_checked_again_before_the_offset_moves() -> None:
     """The store loses the half of a shard's step that it had taken, between that and the other half.
 
-    The offset does not betray it: it had not been raised yet.
+    The offset does not show it: it had not been raised yet.
     """
     early, late = WINDOW - 60_000, WINDOW
     first, second, other = report(user=1), report(user=2), report(user=3)
@@ -399,12 +400,12 @@ def test_what_was_applied_beside_a_conflict_is_checked_again_before_the_offset_m
     saved = []
 
     def interfere(method: str, when: str) -> bool:
-        if method == "apply" and bench.trace.count("apply") == 1:
+        if method == "log.apply" and bench.trace.count("log.apply") == 1:
             if when == "before":
                 Bench(bench.store).process(batch_of(frame_of(CATEGORICAL, [other], window_ms=late)))
                 saved.append(bench.store.snapshot())
             else:
-                assert bench.store.tally(CATEGORICAL.id, early, 4, SHAPE).total_users == 1
+                assert bench.store.estimates.tally(CATEGORICAL.id, early, 4, SHAPE).total_users == 1
                 bench.store.restore(saved[0])
         return False
 
@@ -412,26 +413,26 @@ def test_what_was_applied_beside_a_conflict_is_checked_again_before_the_offset_m
     frames = [frame_of(CATEGORICAL, [first], window_ms=early), frame_of(CATEGORICAL, [second], window_ms=late)]
     bench.trace.clear()
     applied = bench.process(batch_of(*frames, start=10))
-    assert bench.store.tally(CATEGORICAL.id, early, 4, SHAPE) == oracle(CATEGORICAL, [first])
-    assert bench.store.tally(CATEGORICAL.id, late, 4, SHAPE) == oracle(CATEGORICAL, [second, other])
-    assert applied.duplicate == 0
-    assert bench.store.offsets(TOPIC, 0, [0, 2]) == {0: 12, 2: 1}
-    with pytest.raises(RestartRequired, match="for shard 2"):
+    assert bench.store.estimates.tally(CATEGORICAL.id, early, 4, SHAPE) == oracle(CATEGORICAL, [first])
+    assert bench.store.estimates.tally(CATEGORICAL.id, late, 4, SHAPE) == oracle(CATEGORICAL, [second, other])
+    assert applied.counters.duplicate == 0
+    assert bench.store.log.offsets(TOPIC, 0, [0, 2]) == {0: 12, 2: 1}
+    with pytest.raises(RestartRequired, match="shard 2: stored offset regressed"):
         bench.applier.verify()
 
 
-def test_a_connection_lost_after_a_conflict_makes_the_whole_shard_start_again() -> None:
+def test_a_connection_lost_after_a_contended_log_makes_the_whole_shard_start_again() -> None:
     early, late = WINDOW - 60_000, WINDOW
     first, second, other = report(user=1), report(user=2), report(user=3)
     bench = Bench()
     saved = []
 
     def interfere(method: str, when: str) -> bool:
-        applies = bench.trace.count("apply")
-        if method == "apply" and when == "before" and applies == 1:
+        applies = bench.trace.count("log.apply")
+        if method == "log.apply" and when == "before" and applies == 1:
             Bench(bench.store).process(batch_of(frame_of(CATEGORICAL, [other], window_ms=late)))
             saved.append(bench.store.snapshot())
-        if method == "apply" and when == "before" and applies == 2:
+        if method == "log.apply" and when == "before" and applies == 2:
             bench.store.restore(saved[0])
             return True
         return False
@@ -440,5 +441,5 @@ def test_a_connection_lost_after_a_conflict_makes_the_whole_shard_start_again() 
     frames = [frame_of(CATEGORICAL, [first], window_ms=early), frame_of(CATEGORICAL, [second], window_ms=late)]
     bench.trace.clear()
     bench.process(batch_of(*frames, start=10))
-    assert bench.store.tally(CATEGORICAL.id, early, 4, SHAPE) == oracle(CATEGORICAL, [first])
-    assert bench.store.tally(CATEGORICAL.id, late, 4, SHAPE) == oracle(CATEGORICAL, [second, other])
+    assert bench.store.estimates.tally(CATEGORICAL.id, early, 4, SHAPE) == oracle(CATEGORICAL, [first])
+    assert bench.store.estimates.tally(CATEGORICAL.id, late, 4, SHAPE) == oracle(CATEGORICAL, [second, other])

@@ -8,9 +8,9 @@ import pytest
 
 from streams.kafka.messages import Outgoing, PublishError
 from streams.metrics import worker_metrics
-from streams.worker.applier import RestartRequired
 from streams.worker.dead_letters import SEND_AT_ONCE, DeadLetterSender
 from streams.worker.fold import DeadLetter
+from streams.worker.retry import RestartRequired
 
 
 class Broker:

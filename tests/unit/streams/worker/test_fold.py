@@ -13,8 +13,10 @@ from producers.survey.survey import Survey
 from producers.wire import frames as wire
 from producers.wire.layout import MAX_REPORTS
 from streams.kafka.messages import FetchBatch
-from streams.store.contract import DAY_MS, NO_STAMP, UNKNOWN_SURVEY, Key, Loaded, Shape
-from streams.worker.fold import REASONS, Cached, Checked, check, fold
+from streams.store.contract import NO_STAMP, Loaded
+from streams.store.counters import REASONS, UNKNOWN_SURVEY, Counters
+from streams.store.shape import DAY_MS, Key, Shape
+from streams.worker.fold import Cached, Checked, check, fold
 from streams.worker.table import Table
 from tests.support.reports import (
     BITS_IN_GROUPS,
@@ -54,7 +56,7 @@ def test_a_good_frame_is_packed_under_its_log() -> None:
     assert checked.shapes == {CATEGORICAL.id: Shape.of(CATEGORICAL)}
     assert checked.sent_ms == {(CATEGORICAL.id, WINDOW): 77}
     assert checked.dead_letters == []
-    assert checked.counters == {}
+    assert checked.refused == {}
 
 
 @pytest.mark.parametrize("survey", SURVEYS, ids=lambda survey: survey.name)
@@ -141,7 +143,7 @@ def test_a_bad_frame_is_a_dead_letter_with_reason_and_bytes_and_its_neighbours_a
 def test_where_a_frame_cannot_be_delimited_the_rest_of_the_message_is_the_dead_letter(reason: str, rest: bytes) -> None:
     checked = look(batch_of(GOOD + rest))
     assert [(letter.reason, letter.frame) for letter in checked.dead_letters] == [(reason, rest)]
-    assert checked.counters == {(UNKNOWN_SURVEY, None): {f"rejected:{reason}": 1}}
+    assert checked.refused == {(UNKNOWN_SURVEY, None): Counters(rejected={reason: 1})}
     assert len(checked.reports[Key(CATEGORICAL.id, WINDOW, 0)]) == 1
 
 
@@ -152,7 +154,7 @@ def test_an_empty_message_is_a_dead_letter(value: bytes | None) -> None:
 
 
 def test_every_reason_has_a_case() -> None:
-    assert {*REASONS} == {"", "empty", "magic", *(reason for reason, _ in BAD.values())}
+    assert {*REASONS} == {"empty", "magic", *(reason for reason, _ in BAD.values())}
 
 
 def test_no_messages_are_no_work() -> None:
@@ -160,15 +162,15 @@ def test_no_messages_are_no_work() -> None:
     assert look(batch_of()) == Checked()
 
 
-def test_rejected_reports_are_counted_by_window_only_where_the_window_can_be_believed() -> None:
+def test_rejected_reports_are_counted_by_window_only_where_the_window_can_be_trusted() -> None:
     many = [report(), report(rung=4), report()]
     checked = look(
         batch_of(frame_of(CATEGORICAL, many) + changed(GOOD, 16, "<q", WINDOW + 1) + BAD["unknown survey"][1])
     )
-    assert checked.counters == {
-        (CATEGORICAL.id, WINDOW): {"rejected:rung": 3},
-        (CATEGORICAL.id, None): {"rejected:window": 1},
-        (UNKNOWN_SURVEY, None): {"rejected:survey": 1},
+    assert checked.refused == {
+        (CATEGORICAL.id, WINDOW): Counters(rejected={"rung": 3}),
+        (CATEGORICAL.id, None): Counters(rejected={"window": 1}),
+        (UNKNOWN_SURVEY, None): Counters(rejected={"survey": 1}),
     }
 
 
@@ -192,13 +194,13 @@ def test_a_report_is_expired_by_the_time_of_its_record(timestamp_ms: int, now_ms
     checked = look(batch_of(frame_of(CATEGORICAL, [report(), report()]), timestamp_ms=timestamp_ms), now_ms=now_ms)
     assert bool(checked.reports) == taken
     assert checked.dead_letters == []
-    assert checked.counters == ({} if taken else {(CATEGORICAL.id, WINDOW): {"expired": 2}})
+    assert checked.refused == ({} if taken else {(CATEGORICAL.id, WINDOW): Counters(expired=2)})
 
 
 def test_the_oldest_window_there_is_has_expired() -> None:
     oldest = -(2**63 // WINDOW_MS) * WINDOW_MS
     checked = look(batch_of(changed(GOOD, 16, "<q", oldest)))
-    assert checked.counters == {(CATEGORICAL.id, oldest): {"expired": 1}}
+    assert checked.refused == {(CATEGORICAL.id, oldest): Counters(expired=1)}
 
 
 @pytest.mark.parametrize(("timestamp_ms", "reason"), [(WINDOW - 5_000, None), (WINDOW - 5_001, "future")])
@@ -233,8 +235,8 @@ def test_a_new_log_gets_its_whole_tally() -> None:
     change = fold(KEY, cached, rows, Shape.of(CATEGORICAL))
     assert change.patches == [(0, cached.table.tally().to_bytes())]
     assert change.entries == rows[[0, 2]].tobytes()
-    assert (change.accepted, change.log_entries, change.rewrite) == (2, 2, False)
-    assert change.counters == {"duplicate": 1}
+    assert (change.log_entries, change.rewrite) == (2, False)
+    assert change.counters == Counters(applied=2, duplicate=1)
 
 
 def test_a_batch_of_duplicates_only_checks_the_stamp() -> None:
@@ -242,8 +244,8 @@ def test_a_batch_of_duplicates_only_checks_the_stamp() -> None:
     rows = packed(CATEGORICAL, [report()])
     cached.applied(fold(KEY, cached, rows, Shape.of(CATEGORICAL)), b"s")
     change = fold(KEY, cached, rows, Shape.of(CATEGORICAL))
-    assert (change.stamp, change.entries, change.patches, change.accepted) == (b"s", b"", [], 0)
-    assert change.counters == {"duplicate": 1}
+    assert (change.stamp, change.entries, change.patches) == (b"s", b"", [])
+    assert change.counters == Counters(duplicate=1)
     cached.applied(change, b"s")
     assert (cached.segments, cached.log_entries) == (1, 1)
 

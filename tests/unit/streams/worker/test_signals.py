@@ -1,4 +1,4 @@
-"""A worker that is told to stop stops, also in the moments in which nobody looks."""
+"""A worker that is asked to stop stops, also while it starts."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ import threading
 
 import pytest
 
-from streams.worker import driver as app
+from streams.worker import driver
 
 
-class LeftError(Exception):
+class ExitedError(Exception):
     """Stands for the end of the process."""
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_a_signal_between_the_last_look_and_fausts_own_handlers_is_not_forgotten(
-    told: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_signal_between_the_last_check_and_fausts_own_handlers_is_not_forgotten(
+    stopped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = []
 
-    def leave(reason: object) -> None:
+    def exit_now(reason: object) -> None:
         assert "while starting" in str(reason)
-        raise LeftError
+        raise ExitedError
 
-    monkeypatch.setattr(app, "leave", leave)
+    monkeypatch.setattr(driver, "exit_now", exit_now)
     monkeypatch.setattr(signal, "signal", lambda number, _: installed.append(number))
-    process = object.__new__(app._Process)
-    process._told_to_stop = threading.Event()
-    if told:
-        process._told_to_stop.set()
-        with pytest.raises(LeftError):
+    process = object.__new__(driver.FaustProcess)
+    process._asked_to_stop = threading.Event()
+    if stopped:
+        process._asked_to_stop.set()
+        with pytest.raises(ExitedError):
             process.install_signal_handlers()
     else:
         process.install_signal_handlers()
-    # First the handlers, then the look: the other way round would leave a moment in between again.
+    # First the handlers, then the check: the other way round would leave a moment in between again.
     assert installed == [signal.SIGTERM, signal.SIGINT]

@@ -10,8 +10,9 @@ import pytest
 
 from estimators.tally import Tally
 from producers.survey.survey import Survey
-from streams.store.contract import Shape
-from streams.worker.table import AnyTable, PlainTable, Table, patches, tally_bytes, unpack
+from streams.store.shape import Shape
+from streams.worker.table import Table, patches, tally_bytes, unpack
+from tests.support.plain_table import PlainTable
 from tests.support.reports import (
     CATEGORICAL,
     SURVEYS,
@@ -23,7 +24,7 @@ from tests.support.reports import (
     token_in,
 )
 
-Make = Callable[[Shape], AnyTable]
+Make = Callable[[Shape], Table]
 
 both = pytest.mark.parametrize("make", [Table, PlainTable])
 every_survey = pytest.mark.parametrize("survey", SURVEYS, ids=lambda survey: survey.name)
@@ -37,7 +38,7 @@ def one(rung: int, answer: int, user: int = 7) -> Report:
 def test_a_higher_rung_replaces_a_lower_one_and_not_the_other_way_round(make: Make) -> None:
     table = make(Shape.of(CATEGORICAL))
     folded = table.fold(packed(CATEGORICAL, [one(0, 4), one(2, 1), one(1, 3)]))
-    assert (len(folded.accepted), folded.duplicate, folded.stale, folded.conflict) == (2, 0, 1, 0)
+    assert (len(folded.accepted), folded.duplicate, folded.outdated, folded.conflicting) == (2, 0, 1, 0)
     assert table.tally() == oracle(CATEGORICAL, [one(2, 1)])
     assert len(table) == 1
 
@@ -47,7 +48,7 @@ def test_the_same_report_again_is_a_duplicate(make: Make) -> None:
     table = make(Shape.of(CATEGORICAL))
     table.fold(packed(CATEGORICAL, [one(1, 3)]))
     folded = table.fold(packed(CATEGORICAL, [one(1, 3), one(1, 3)]))
-    assert (len(folded.accepted), folded.duplicate, folded.stale, folded.conflict) == (0, 2, 0, 0)
+    assert (len(folded.accepted), folded.duplicate, folded.outdated, folded.conflicting) == (0, 2, 0, 0)
 
 
 @both
@@ -57,7 +58,7 @@ def test_of_two_answers_on_one_rung_the_greater_is_held_and_a_conflict_counted(
 ) -> None:
     table = make(Shape.of(CATEGORICAL))
     folded = table.fold(packed(CATEGORICAL, [one(1, answer) for answer in answers]))
-    assert folded.conflict == 1
+    assert folded.conflicting == 1
     assert table.tally() == oracle(CATEGORICAL, [one(1, 3)])
 
 
@@ -78,7 +79,7 @@ def test_twins_agree_with_each_other_and_with_the_oracle(survey: Survey) -> None
         rows = packed(survey, reports[start : start + 250])
         a, b = fast.fold(rows), plain.fold(rows)
         assert a.accepted.tobytes() == b.accepted.tobytes()
-        assert (a.duplicate, a.stale, a.conflict) == (b.duplicate, b.stale, b.conflict)
+        assert (a.duplicate, a.outdated, a.conflicting) == (b.duplicate, b.outdated, b.conflicting)
     assert fast.tally() == plain.tally() == oracle(survey, reports)
 
 

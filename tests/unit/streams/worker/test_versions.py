@@ -7,7 +7,7 @@ import pytest
 from producers.survey.survey import Survey
 from producers.wire.frames import READERS, FrameError, Header, columns, headers
 from producers.wire.layout import COUNT_AT, MAX_REPORTS
-from streams.store.contract import Key
+from streams.store.shape import Key
 from streams.worker.fold import check
 from tests.support.next_version import NEXT, VersionTwo, to_next
 from tests.support.reports import (

@@ -1,7 +1,7 @@
--- Mark windows for recomputation. A mark's score is the time in microseconds, and always higher than its last one.
+-- Put windows into the recompute queue. A score is the time in microseconds, and always higher than the window's last one.
 --
--- KEYS  the marks
--- ARGV  life of the key (ms), members...
+-- KEYS  the queue
+-- ARGV  lifetime of the key (ms), members...
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])

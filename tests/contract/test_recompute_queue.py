@@ -1,4 +1,4 @@
-"""What every store does when it was started anew: windows are marked again, since marks may have been lost."""
+"""After a restart of the store every window with counts is queued once, since queued windows may have been lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Restarted = tuple[Store, Callable[[], None]]
 
 @pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.real)])
 def restarted(request: pytest.FixtureRequest, key_prefix: str) -> Iterator[Restarted]:
-    """A store, and what makes it believe that it was started anew."""
+    """A store, and a function after which it takes itself for restarted."""
     if request.param == "memory":
         memory = MemoryStore()
         yield memory, lambda: memory.restore(memory.snapshot())
@@ -39,7 +39,7 @@ def restarted(request: pytest.FixtureRequest, key_prefix: str) -> Iterator[Resta
     # Characters that mean something in a pattern stand for themselves in a prefix.
     real = RedisStore.connect(request.getfixturevalue("redis_url"), prefix=f"[a]*\\{key_prefix}")
     client: Any = real._client
-    yield real, lambda: client.set(f"{real._base}{{dirty}}:run", b"an earlier run")
+    yield real, lambda: client.set(real.queue._run_key, b"an earlier run")
     real.close()
 
 
@@ -54,15 +54,15 @@ def count_some(store: Store) -> set[tuple[str, int]]:
     return {(CATEGORICAL.id, WINDOW), (CATEGORICAL.id, WINDOW - WINDOW_MS), (BITS_IN_GROUPS.id, WINDOW)}
 
 
-def test_windows_with_counts_are_marked_once_after_a_restart(restarted: Restarted) -> None:
+def test_windows_with_counts_are_queued_once_after_a_restart(restarted: Restarted) -> None:
     store, restart = restarted
-    assert store.mark_after_restart() == 0
+    assert store.queue.put_after_restart() == 0
     counted = count_some(store)
-    for mark in store.dirty():
-        store.clear_dirty(mark)
-    assert store.mark_after_restart() == 0
-    assert store.dirty() == []
+    for queued in store.queue.entries():
+        store.queue.remove(queued)
+    assert store.queue.put_after_restart() == 0
+    assert store.queue.entries() == []
     restart()
-    assert store.mark_after_restart() == 3
-    assert {mark[:2] for mark in store.dirty()} == counted
-    assert store.mark_after_restart() == 0
+    assert store.queue.put_after_restart() == 3
+    assert {queued[:2] for queued in store.queue.entries()} == counted
+    assert store.queue.put_after_restart() == 0

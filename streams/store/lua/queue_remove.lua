@@ -1,6 +1,6 @@
--- Remove a mark if it was not set again since it was read.
+-- Remove a window from the recompute queue if it was not put again since it was read.
 --
--- KEYS  the marks
+-- KEYS  the queue
 -- ARGV  member, score as it was read
 -- Reply 1 if it was removed.
 

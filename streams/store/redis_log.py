@@ -1,0 +1,223 @@
+"""Report logs in Redis: one small script per shard number and batch, all in one round trip."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from streams.store.contract import (
+    NO_STAMP,
+    STAMP_BYTES,
+    Change,
+    Content,
+    FoldEntries,
+    Loaded,
+    LogContent,
+    Outcome,
+    Seen,
+    ShardBatch,
+    StoreCorruptError,
+)
+from streams.store.counters import Counters
+from streams.store.redis_connection import Call, RedisConnection, Script, translated
+from streams.store.shape import KEEP_MS, Key, Shape
+
+_APPLY: Final = Script("apply_batch")
+_LOAD: Final = Script("load")
+_REPAIR: Final = Script("repair")
+_REPLACE: Final = Script("replace_log")
+
+_EXACT_FIELDS: Final = ("applied", "duplicate", "stale", "conflict")
+"""Stored names of applied, duplicate, outdated and conflicting: counted in the atomic step, per shard."""
+_EXPIRED: Final = "expired"
+_REJECTED: Final = "rejected:"
+
+_LOGS_AT_ONCE: Final = 64
+# Read in one round trip. More would only need more memory at a time.
+
+
+class RedisReportLog:
+    """A `ReportLog` in Redis."""
+
+    def __init__(self, connection: RedisConnection) -> None:
+        self._connection, self._client = connection, connection.client
+
+    def _offset_key(self, topic: str, partition: int, shard: int) -> str:
+        return f"{self._connection.base}{{{shard}}}:offset:{topic}:{partition}"
+
+    def _total_key(self, survey_id: str, shard: int) -> str:
+        return f"{self._connection.base}{{{shard}}}:total:{survey_id}"
+
+    def load(self, keys: Sequence[Key], shape: Shape, fold: FoldEntries[Content]) -> dict[Key, Loaded[Content]]:
+        """Return the logs of these keys; a head or tally that disagrees with its log is rewritten: the log wins."""
+        loaded: dict[Key, Loaded[Content]] = {}
+        pending = list(keys)
+        while pending:
+            some = pending[:_LOGS_AT_ONCE]
+            calls: list[Call] = [(_LOAD, self._connection.log_keys(key), ()) for key in some]
+            repairs: dict[Key, tuple[Loaded[Content], Call]] = {}
+            for key, reply in zip(some, self._connection.run(calls), strict=True):
+                found, repair = self._read(key, shape, fold, reply)
+                if repair is None:
+                    loaded[key] = found
+                else:
+                    repairs[key] = found, repair
+            done = self._connection.run([repair for _, repair in repairs.values()]) if repairs else []
+            loaded |= {key: found for (key, (found, _)), won in zip(repairs.items(), done, strict=True) if won}
+            # A log that another writer changed while it was being repaired is read once more.
+            pending = [key for key in pending if key not in loaded]
+        return loaded
+
+    def _read(
+        self, key: Key, shape: Shape, fold: FoldEntries[Content], reply: Any
+    ) -> tuple[Loaded[Content], Call | None]:
+        """Return a log as it is once the returned repair, if any, has been done."""
+        (stamp, *counted), segments, tally = reply
+        keys = self._connection.log_keys(key)
+        entries = b"".join(segments)
+        try:
+            content = fold(shape, entries)
+        except ValueError as error:
+            raise StoreCorruptError(f"{keys[0]}: {error}; `thaw rebuild` reads the window again from Kafka") from error
+        in_log = len(entries) // shape.entry_bytes
+        expected_tally = content.tally().to_bytes()
+        if not segments and stamp is None and tally is None:
+            return Loaded(NO_STAMP, b"", 0, content), None
+        if segments and stamp and counted == [b"%d" % len(segments), b"%d" % in_log] and tally == expected_tally:
+            return Loaded(stamp, entries, len(segments), content), None
+        fresh = secrets.token_bytes(STAMP_BYTES)
+        arguments = [stamp or b"", len(segments), fresh, in_log, expected_tally, shape.expires_ms(key.window_ms)]
+        repaired = Loaded(fresh if segments else NO_STAMP, entries, len(segments), content)
+        return repaired, (_REPAIR, keys, arguments)
+
+    def offsets(self, topic: str, partition: int, shards: Iterable[int]) -> dict[int, int]:
+        """Return the stored offset of each shard, 0 if there is none."""
+        numbers = list(shards)
+        with translated(self._client), self._client.pipeline(transaction=False) as pipe:
+            for shard in numbers:
+                pipe.get(self._offset_key(topic, partition, shard))
+            return {shard: int(value or 0) for shard, value in zip(numbers, pipe.execute(), strict=True)}
+
+    def apply(self, batches: Sequence[ShardBatch]) -> list[Outcome]:
+        """Run one script per batch, all in one round trip."""
+        calls: list[Call] = []
+        stamps: list[dict[Key, bytes]] = []
+        shards: dict[str, tuple[int, int]] = {}
+        for batch in batches:
+            keys = [self._offset_key(batch.topic, batch.partition, batch.shard)]
+            arguments: list[Any] = [batch.last_offset, batch.next_offset, KEEP_MS]
+            fresh: dict[Key, bytes] = {}
+            for change in batch.changes:
+                key = change.key
+                fresh[key] = secrets.token_bytes(STAMP_BYTES) if change.entries else change.stamp
+                shards[self._connection.survey_key(key.survey_id, "shards")] = change.shape.shards, KEEP_MS
+                keys += [*self._connection.log_keys(key), self._total_key(key.survey_id, key.shard)]
+                arguments += _arguments(change, fresh[key])
+            calls.append((_APPLY, keys, arguments))
+            stamps.append(fresh)
+        replies = self._connection.run(calls, first=shards)
+        outcomes = []
+        for batch, fresh, (verdict, *failed) in zip(batches, stamps, replies, strict=True):
+            if verdict:
+                outcomes.append(Outcome(frozenset(), {}, regressed_to=failed[0]))
+                continue
+            contended = frozenset(batch.changes[position].key for position in failed)
+            outcomes.append(Outcome(contended, {key: stamp for key, stamp in fresh.items() if key not in contended}))
+        return outcomes
+
+    def seen(self, keys: Sequence[Key]) -> dict[Key, Seen]:
+        """Return what tells one state of these logs from another, without reading them."""
+        with translated(self._client), self._client.pipeline(transaction=False) as pipe:
+            for key in keys:
+                log, head, _ = self._connection.log_keys(key)
+                pipe.hget(head, "stamp")
+                pipe.llen(log)
+            found = pipe.execute()
+        pairs = zip(found[::2], found[1::2], strict=True)
+        return {key: Seen(stamp or NO_STAMP, segments) for key, (stamp, segments) in zip(keys, pairs, strict=True)}
+
+    def replace(self, key: Key, seen: Seen, content: LogContent) -> bool:
+        """Replace a log, readable or not, unless it changed since it was seen; return whether it was replaced."""
+        fresh, expires_ms = secrets.token_bytes(STAMP_BYTES), content.shape.expires_ms(key.window_ms)
+        tally = content.tally().to_bytes()
+        arguments = [seen.stamp, seen.segments, fresh, content.live(), len(content), tally, expires_ms]
+        return bool(self._connection.run([(_REPLACE, self._connection.log_keys(key), arguments)])[0])
+
+    def count(self, survey_id: str, window_ms: int | None, counters: Counters, expires_ms: int) -> None:
+        """Add expired and rejected reports of a survey, and of a window if given; a crash may repeat it."""
+        amounts = {_REJECTED + reason: reports for reason, reports in counters.rejected.items()}
+        if counters.expired:
+            amounts[_EXPIRED] = counters.expired
+        all_key = self._connection.survey_key(survey_id, "counters")
+        window_key = None if window_ms is None else self._connection.survey_key(survey_id, "counters", window_ms)
+        with translated(self._client), self._client.pipeline(transaction=False) as pipe:
+            for name, amount in amounts.items():
+                pipe.hincrby(all_key, name, amount)
+                if window_key is not None:
+                    pipe.hincrby(window_key, name, amount)
+            pipe.pexpire(all_key, KEEP_MS)
+            if window_key is not None:
+                pipe.pexpireat(window_key, expires_ms)
+            pipe.execute()
+
+    def counters(self, survey_id: str, window_ms: int | None = None) -> Counters:
+        """Return the counters of a window, or of the survey since its first report; zeros if it is unknown."""
+        with translated(self._client):
+            shards = self._shards(survey_id)
+            with self._client.pipeline(transaction=False) as pipe:
+                pipe.hgetall(self._connection.survey_key(survey_id, "counters", window_ms))
+                for shard in range(shards):
+                    if window_ms is None:
+                        pipe.hmget(self._total_key(survey_id, shard), *_EXACT_FIELDS)
+                    else:
+                        pipe.hmget(self._connection.log_keys(Key(survey_id, window_ms, shard))[1], *_EXACT_FIELDS)
+                other, *exact = pipe.execute()
+        return sum((_exact(amounts) for amounts in exact), _others(other))
+
+    def shard_reports(self, survey_id: str) -> list[int]:
+        """Return `Counters.counted` of each shard since the first report; empty if the survey is unknown."""
+        with translated(self._client):
+            shards = self._shards(survey_id)
+            with self._client.pipeline(transaction=False) as pipe:
+                for shard in range(shards):
+                    pipe.hmget(self._total_key(survey_id, shard), *_EXACT_FIELDS)
+                return [_exact(amounts).counted for amounts in pipe.execute()]
+
+    def _shards(self, survey_id: str) -> int:
+        return int(self._client.get(self._connection.survey_key(survey_id, "shards")) or 0)
+
+
+def _exact(amounts: Sequence[bytes | None]) -> Counters:
+    applied, duplicate, outdated, conflicting = (int(amount or 0) for amount in amounts)
+    return Counters(applied, duplicate, outdated, conflicting)
+
+
+def _others(stored: Mapping[bytes, bytes]) -> Counters:
+    amounts = {name.decode(): int(amount) for name, amount in stored.items()}
+    rejected = {name.removeprefix(_REJECTED): n for name, n in amounts.items() if name.startswith(_REJECTED)}
+    return Counters(expired=amounts.get(_EXPIRED, 0), rejected=rejected)
+
+
+def _arguments(change: Change, fresh: bytes) -> list[Any]:
+    counters = change.counters
+    amounts = (counters.duplicate, counters.outdated, counters.conflicting)
+    named = [(name, amount) for name, amount in zip(_EXACT_FIELDS[1:], amounts, strict=True) if amount]
+    arguments: list[Any] = [
+        change.stamp,
+        fresh,
+        change.shape.expires_ms(change.key.window_ms),
+        "check" if not change.entries else "rewrite" if change.rewrite else "append",
+        change.entries,
+        change.log_entries,
+        counters.applied,
+        change.tally_bytes,
+        len(named),
+    ]
+    for pair in named:
+        arguments += pair
+    patches = change.patches if change.entries else ()
+    arguments.append(len(patches))
+    for position, raw in patches:
+        arguments += [position, raw]
+    return arguments

@@ -1,0 +1,75 @@
+"""The recompute queue in Redis: a sorted set of windows, and one short lock per window."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from typing import Final
+
+from streams.store import redis_checks
+from streams.store.contract import STAMP_BYTES, QueuedWindow
+from streams.store.redis_connection import RedisConnection, Script, translated
+from streams.store.shape import KEEP_MS
+
+_PUT: Final = Script("queue_put")
+_REMOVE: Final = Script("queue_remove")
+_UNLOCK: Final = Script("unlock")
+
+
+class RedisRecomputeQueue:
+    """A `RecomputeQueue` in Redis."""
+
+    def __init__(self, connection: RedisConnection) -> None:
+        self._connection, self._client = connection, connection.client
+        self._key = f"{connection.base}{{dirty}}:windows"
+        self._run_key = f"{connection.base}{{dirty}}:run"
+
+    def put(self, windows: Iterable[tuple[str, int]]) -> None:
+        """Put windows (survey id, start) into the queue; one that is there gets a higher score."""
+        members = [_member(*window) for window in windows]
+        if members:
+            self._connection.run([(_PUT, (self._key,), (KEEP_MS, *members))])
+
+    def put_after_restart(self) -> int:
+        """Put every window with counts, once after each restart of Redis; return how many."""
+        with translated(self._client):
+            run = redis_checks.run_id(self._client)
+            if run is None or self._client.get(self._run_key) == run:
+                return 0
+            windows = redis_checks.counted_windows(self._client, self._connection.base)
+        self.put(windows)
+        with translated(self._client):
+            self._client.set(self._run_key, run, px=KEEP_MS)
+        return len(windows)
+
+    def entries(self) -> list[QueuedWindow]:
+        """Return all queued windows, oldest first."""
+        with translated(self._client):
+            found = self._client.zrange(self._key, 0, -1, withscores=True)
+        return [QueuedWindow(*_window(member), float(score)) for member, score in found]
+
+    def remove(self, window: QueuedWindow) -> bool:
+        """Remove a window unless it was put again since it was read; return whether it was removed."""
+        member = _member(window.survey_id, window.window_ms)
+        return bool(self._connection.run([(_REMOVE, (self._key,), (member, repr(window.score)))])[0])
+
+    def lock(self, survey_id: str, window_ms: int, ttl_ms: int) -> bytes | None:
+        """Try to take the short lock of a window; the returned secret proves ownership."""
+        secret = secrets.token_bytes(STAMP_BYTES)
+        key = self._connection.survey_key(survey_id, "lock", window_ms)
+        with translated(self._client):
+            won = self._client.set(key, secret, nx=True, px=ttl_ms)
+        return secret if won else None
+
+    def unlock(self, survey_id: str, window_ms: int, secret: bytes) -> None:
+        """Release the lock if the secret still holds it."""
+        self._connection.run([(_UNLOCK, (self._connection.survey_key(survey_id, "lock", window_ms),), (secret,))])
+
+
+def _member(survey_id: str, window_ms: int) -> str:
+    return f"{survey_id}:{window_ms}"
+
+
+def _window(member: bytes) -> tuple[str, int]:
+    survey_id, _, window = member.decode().rpartition(":")
+    return survey_id, int(window)

@@ -1,0 +1,75 @@
+"""Between a driver and the applier: checks that no fetch batch is missing, and keeps the worker's metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from producers.clock import system_clock
+from streams.kafka.messages import FetchBatch
+from streams.metrics import WorkerMetrics
+from streams.windows.latency import Latencies
+from streams.worker.applier import Applier
+from streams.worker.retry import RestartRequired
+
+
+class BatchHandler:
+    """Feeds fetch batches of one topic to the applier. Its callers run in one thread."""
+
+    def __init__(self, topic: str, applier: Applier, metrics: WorkerMetrics, latencies: Latencies) -> None:
+        self._topic, self._applier, self._metrics, self._latencies = topic, applier, metrics, latencies
+        self._next: dict[int, int] = {}
+
+    @property
+    def assigned(self) -> frozenset[int]:
+        """The partitions of the last assignment."""
+        return frozenset(self._next)
+
+    def start_at(self, committed: Mapping[int, int | None]) -> dict[int, int]:
+        """Return where to start reading each partition of a new assignment.
+
+        Raises:
+            RestartRequired: the store did not answer in time.
+        """
+        # Faust revokes everything at every rebalance. What comes back at once keeps its tables: stamps guard them.
+        gone = self._next.keys() - committed.keys()
+        self._applier.revoked(self._topic, gone)
+        starts = self._applier.assigned(self._topic, committed)
+        self._next = dict(starts)
+        for partition in gone:
+            self._metrics.lag.remove(str(partition))
+        return self._next.copy()
+
+    def handle(self, batches: Sequence[FetchBatch]) -> None:
+        """Count all records of these fetch batches; when it returns, they may be acknowledged.
+
+        Raises:
+            RestartRequired: they cannot be counted now, or a fetch batch is missing.
+        """
+        for batch in batches:
+            expected = self._next.get(batch.partition)
+            if expected is not None and batch.start > expected:
+                raise RestartRequired(
+                    f"{batch.topic}[{batch.partition}]: records {expected} to {batch.start - 1} were fetched but not "
+                    "handed over"
+                )
+            if expected is not None:
+                self._next[batch.partition] = max(expected, batch.next_offset)
+        with self._metrics.batch_seconds.time():
+            applied = self._applier.process(batches)
+        now_ms = system_clock()
+        self._metrics.records.inc(sum(len(batch.records) for batch in batches))
+        self._metrics.reports.inc(applied.reports)
+        self._metrics.last_batch.set(now_ms / 1_000)
+        for window, moments in applied.frames_sent_ms.items():
+            sent_ms, frames = np.unique(moments, return_counts=True)
+            self._latencies.applied(window, zip(sent_ms.tolist(), frames.tolist(), strict=True), now_ms)
+
+    def verify(self) -> None:
+        """Check that the store still has what was counted, also of partitions without traffic.
+
+        Raises:
+            RestartRequired: it has not, or did not answer in time.
+        """
+        self._applier.verify()

@@ -1,0 +1,182 @@
+"""The worker process: waits for Redis and Kafka, wires applier, recomputation and heartbeats, and runs the driver."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from prometheus_client import start_http_server
+
+from producers.clock import system_clock
+from producers.survey.folder import SurveyFolder
+from streams import logs
+from streams.kafka.messages import Outgoing
+from streams.kafka.publisher import Publisher
+from streams.kafka.topics import TopicError, Topics
+from streams.metrics import WorkerMetrics, worker_metrics
+from streams.settings import Settings
+from streams.store.connect import open_store
+from streams.store.contract import StoreUnavailableError
+from streams.store.redis import RedisStore
+from streams.windows.latency import Latencies
+from streams.windows.recompute import Recomputer
+from streams.worker.applier import Applier
+from streams.worker.dead_letters import DeadLetterSender
+from streams.worker.driver import FaustProcess, build_app, exit_now
+from streams.worker.fold import warm_up
+from streams.worker.handler import BatchHandler
+from streams.worker.heartbeat import start_heartbeats
+from streams.worker.retry import EXIT_RESTART
+
+logger = logging.getLogger(__name__)
+
+_BACKOFF_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+_PUBLISH_SECONDS: Final = 10.0
+_STOP_SECONDS: Final = 5.0
+_GARBAGE_THRESHOLD: Final = 100_000
+"""New objects before Python looks for cycles among them. More: cycles hold their memory for longer. Fewer: records come
+and go by the hundred thousand a second, none of them in a cycle, and with the usual 700 the search for cycles takes
+longer than all else that is done for a small record."""
+
+
+class ConfigurationError(RuntimeError):
+    """This worker must not run with these settings; the message says what to change."""
+
+
+def run_worker(settings: Settings) -> int:
+    """Run a worker until SIGTERM or SIGINT; return the exit status."""
+    stopping, no_more_ticks = threading.Event(), threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stopping.set())
+    metrics, latencies = worker_metrics(), Latencies()
+    surveys = SurveyFolder(settings.surveys_folder, system_clock())
+    store = open_store(settings)
+    _check_store(settings, store, stopping)
+    _check_topics(settings, stopping)
+    warm_up()
+    publisher = Publisher(settings)
+    applier = _applier(settings, store, surveys, publisher, metrics, stopping)
+
+    def publish(messages: Sequence[Outgoing]) -> None:
+        publisher.send(messages, wait_seconds=_PUBLISH_SECONDS, stopping=no_more_ticks.is_set)
+
+    recomputer = Recomputer(
+        open_store(settings), surveys, publish, settings.estimates_topic, metrics=metrics, latencies=latencies
+    )
+    ticks = threading.Thread(
+        target=recomputer.run, args=(no_more_ticks, settings.tick_ms / 1_000), name="recompute", daemon=True
+    )
+    server, _ = start_http_server(settings.worker_port, settings.bind, registry=metrics.registry)
+    logger.info("worker %s; metrics on http://%s:%d", settings.instance_id, settings.bind, server.server_port)
+    ticks.start()
+    heartbeats = start_heartbeats(open_store(settings).heartbeats, settings.instance_id, metrics, no_more_ticks)
+    status = _drive(settings, BatchHandler(settings.reports_topic, applier, metrics, latencies), metrics, stopping)
+    # Estimates of the last batches that are not done in time are left to another worker.
+    no_more_ticks.set()
+    ticks.join(_STOP_SECONDS)
+    heartbeats.join(1.0)
+    publisher.close(_STOP_SECONDS)
+    server.shutdown()
+    if status:
+        logger.critical("exiting with status %d: Faust stopped by itself; safe to restart, no report is lost", status)
+    else:
+        logger.info("stopped")
+    return status
+
+
+def _applier(
+    settings: Settings,
+    store: RedisStore,
+    surveys: SurveyFolder,
+    publisher: Publisher,
+    metrics: WorkerMetrics,
+    stopping: threading.Event,
+) -> Applier:
+    sender = DeadLetterSender(
+        publisher,
+        settings.dead_letters_topic,
+        metrics,
+        patience_seconds=settings.patience_seconds,
+        stopping=stopping.is_set,
+    )
+    return Applier(
+        store,
+        surveys,
+        sender,
+        partitions=settings.partitions,
+        cache_bytes=settings.cache_mib << 20,
+        patience_seconds=settings.patience_seconds,
+        stopping=stopping.is_set,
+    )
+
+
+def _drive(settings: Settings, handler: BatchHandler, metrics: WorkerMetrics, stopping: threading.Event) -> int:
+    """Run Faust until it ends; return the exit status."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    process = FaustProcess(build_app(settings, handler, metrics), stopping, loop)
+    gc.freeze()
+    gc.set_threshold(_GARBAGE_THRESHOLD)
+    try:
+        process.execute_from_commandline()
+    except SystemExit as end:
+        return EXIT_RESTART if end.code else 0
+    return 0
+
+
+def wait_for(what: str, probe: Callable[[], str | None], stopping: threading.Event, *, errors: type[Exception]) -> None:
+    """Call `probe` with backoff until it returns None; a returned text or an error is logged as the reason."""
+    state = logs.StateLog(logger, what)
+    attempt = 0
+    while not stopping.is_set():
+        try:
+            reason = probe()
+        except errors as error:
+            reason = str(error)
+        if reason is None:
+            state.up()
+            return
+        state.down(reason)
+        stopping.wait(_BACKOFF_SECONDS[min(attempt, len(_BACKOFF_SECONDS) - 1)])
+        attempt += 1
+    exit_now(f"stopped while waiting for {what}")
+
+
+def _check_store(settings: Settings, store: RedisStore, stopping: threading.Event) -> None:
+    warnings: list[str] = []
+
+    def probe() -> None:
+        warnings[:] = store.durability_warnings()
+
+    wait_for("Redis", probe, stopping, errors=StoreUnavailableError)
+    for warning in warnings:
+        logger.warning("Redis: %s", warning)
+    if warnings and settings.strict:
+        raise ConfigurationError("THAW_STRICT=1 refuses this Redis: " + "; ".join(warnings))
+
+
+def _check_topics(settings: Settings, stopping: threading.Event) -> None:
+    topics = Topics(settings, timeout_seconds=5.0)
+
+    def probe() -> str | None:
+        found = topics.partitions()
+        missing = [
+            name
+            for name in (settings.reports_topic, settings.estimates_topic, settings.dead_letters_topic)
+            if name not in found
+        ]
+        if missing:
+            return f"no topic {', '.join(missing)}; create them with `thaw topics create`"
+        if found[settings.reports_topic] != settings.partitions:
+            raise ConfigurationError(
+                f"{settings.reports_topic} has {found[settings.reports_topic]} partitions, THAW_PARTITIONS is "
+                f"{settings.partitions}; set it to what the topic has, on producers and workers alike"
+            )
+        return None
+
+    wait_for("Kafka", probe, stopping, errors=TopicError)
