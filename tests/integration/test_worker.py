@@ -187,7 +187,7 @@ def test_a_worker_waits_for_redis_and_says_so(kafka: str, topic_prefix: str, tmp
             system.wait_for_tally(first.tally() + second.tally(), worker)
 
 
-def test_a_worker_that_is_told_to_stop_while_redis_is_away_leaves_with_75(
+def test_a_worker_that_is_told_to_stop_while_redis_is_away_exits_with_75(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
     with running(Redis) as redis:
@@ -218,7 +218,11 @@ def test_a_worker_waits_for_the_broker_and_for_the_topics(
         assert worker.wait(30)
         assert worker.returncode == 75
     with system.worker() as worker:
-        until(lambda: "`thaw topics create` makes them" in worker.log.read_text(), 30, "the worker to ask for topics")
+        until(
+            lambda: "create them with `thaw topics create`" in worker.log.read_text(),
+            30,
+            "the worker to ask for topics",
+        )
         system.create_topics()
         reports = system.reports(1_000)
         system.produce(reports.messages(8))
