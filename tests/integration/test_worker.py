@@ -232,7 +232,7 @@ def test_a_worker_waits_for_the_broker_and_for_the_topics(
 def test_a_worker_refuses_what_would_count_wrongly(system: System) -> None:
     wrong = run_thaw(system.settings, "worker", THAW_PARTITIONS="4", THAW_WORKER_PORT="0")
     assert wrong.returncode == 1
-    assert "has 8 partitions, THAW_PARTITIONS says 4" in wrong.stderr
+    assert "has 8 partitions, THAW_PARTITIONS is 4" in wrong.stderr
 
 
 def test_a_strict_worker_refuses_a_redis_that_forgets(system: System, redis_server: Redis, tmp_path: Path) -> None:
