@@ -60,8 +60,8 @@ class KRandomization(Specification):
     }
     methods = ("pooled",)
     guarantee = Guarantee(
-        "The total of a window with enough honest records depends little on any one of them, except with probability delta; "
-        "a party that sees the copies of one record learns up to k L ln((1-q)/q) about it.",
+        "The total of a window with enough honest records depends little on any one of them, except with "
+        "probability delta; a party that sees the copies of one record learns up to k L ln((1-q)/q) about it.",
         "Holds only against someone who sees totals and no single copies, if copies cannot be linked and every window "
         "has the promised number of honest records; a collector who keeps the copies of a device sees through it.",
         local=False,
