@@ -21,7 +21,7 @@ def warnings(settings: Mapping[str, str]) -> Iterator[str]:
     policy = settings.get("maxmemory-policy", "noeviction")
     if policy != "noeviction":
         yield (
-            f"Redis runs with maxmemory-policy {policy}: when memory is short it throws counts away without a word; "
+            f"Redis runs with maxmemory-policy {policy}: when memory is short it evicts counts without an error; "
             "set maxmemory-policy noeviction"
         )
     if settings.get("appendonly", "yes") != "yes":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -11,7 +13,9 @@ import pytest
 from streams.cli.main import cli
 from tests.support.paths import ROOT
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "tests" / "README.md"])
+CHANGELOG = ROOT / "CHANGELOG.md"
+"""The only page that names what is gone."""
+PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "tests" / "README.md"} - {CHANGELOG})
 TEXT = {page: page.read_text(encoding="utf-8") for page in PAGES}
 _IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 
@@ -81,3 +85,30 @@ def test_every_file_exists(page: Path) -> None:
     for code in quoted(TEXT[page]):
         for path in re.findall(r"^(?:(?:estimators|producers|streams|deploy|tests|docs)/[\w./-]*\w)", code):
             assert re.search(r"[A-Z]{2}", path) or (ROOT / path).exists(), code
+
+
+def resolves(dotted: str) -> bool:
+    """Tell whether a dotted name is a module, or a name inside of one."""
+    parts = dotted.split(".")
+    for length in range(len(parts), 0, -1):
+        path = ROOT.joinpath(*parts[:length])
+        if path.with_suffix(".py").exists() or path.is_dir():
+            found: Any = importlib.import_module(".".join(parts[:length]))
+            for name in parts[length:]:
+                found = getattr(found, name, None)
+            return found is not None
+    return False
+
+
+@every_page
+def test_every_dotted_name_exists(page: Path) -> None:
+    for code in quoted(TEXT[page]):
+        for dotted in re.findall(r"\b(?:estimators|producers|streams)(?:\.\w+)+", code):
+            assert dotted.endswith(".toml") or resolves(dotted), code
+
+
+def test_every_room_is_on_the_page_of_architecture() -> None:
+    page = TEXT[ROOT / "docs" / "architecture.md"]
+    for package in ("estimators", "producers", "streams"):
+        for room in (ROOT / package).glob("*/__init__.py"):
+            assert f"[{package}/{room.parent.name}]" in page
