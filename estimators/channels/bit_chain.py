@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,23 +14,21 @@ from numpy.typing import NDArray
 from estimators.channels.bits import BitBlock, BitChannel
 from estimators.channels.chain import LadderError, check_ladder
 from estimators.channels.channel import Indices
+from estimators.channels.response import EXACT, Response
 from estimators.exact.lazy import Bytes
 from estimators.exact.randomness import Bits
-from estimators.exact.rounding import GRID, exp_decimal
-
-Real = Fraction | Decimal | float | int
+from estimators.exact.rounding import GRID
 
 # A kernel entry that is negative by less than this is a rounding of zero.
 _ROUNDING = Fraction(1, 10**12)
 _MAX_STEP = GRID >> 40
 
 
-class Odds(NamedTuple):
-    """What a run of `size` bits should do at one level: Pr(1 | 1) = one, Pr(1 | 0) = zero."""
+class BitRun(NamedTuple):
+    """What a run of `size` equal bits should do at one level: truth is Pr(1 | 1), lie is Pr(1 | 0)."""
 
     size: int
-    one: Real
-    zero: Real
+    response: Response[Fraction]
 
 
 Cost = Callable[[BitChannel], float]
@@ -46,8 +43,8 @@ class BitChain:
     kernels: tuple[BitChannel, ...]
 
     @classmethod
-    def build(cls, ladder: Sequence[float], levels: Sequence[Sequence[Odds]], cost: Cost) -> BitChain:
-        """Build the chain whose rung i has the odds levels[i] and costs at most ladder[i].
+    def build(cls, ladder: Sequence[float], levels: Sequence[Sequence[BitRun]], cost: Cost) -> BitChain:
+        """Build the chain whose rung i has the responses levels[i] and costs at most ladder[i].
 
         Probabilities are rounded towards each other, so no rung tells more than asked for. Raises LadderError when an
         answer of a lower rung cannot be drawn from the answer of the rung above.
@@ -69,12 +66,12 @@ class BitChain:
     @classmethod
     def sue(cls, ladder: Sequence[float], size: int) -> BitChain:
         """Build the chain of symmetric unary encoding (one-hot RAPPOR): every bit has eps / 2."""
-        return cls.build(ladder, [[Odds(size, *sue_odds(epsilon))] for epsilon in ladder], BitChannel.one_hot_epsilon)
+        return cls.build(ladder, [[BitRun(size, EXACT.sue(epsilon))] for epsilon in ladder], BitChannel.one_hot_epsilon)
 
     @classmethod
     def oue(cls, ladder: Sequence[float], size: int) -> BitChain:
         """Build the chain of optimised unary encoding: the set bit is a coin, the others lie with 1 / (e^eps + 1)."""
-        return cls.build(ladder, [[Odds(size, *oue_odds(epsilon))] for epsilon in ladder], BitChannel.one_hot_epsilon)
+        return cls.build(ladder, [[BitRun(size, EXACT.oue(epsilon))] for epsilon in ladder], BitChannel.one_hot_epsilon)
 
     @property
     def rungs(self) -> int:
@@ -120,30 +117,14 @@ def identity(channel: BitChannel) -> BitChannel:
     return BitChannel(tuple(BitBlock(block.size, GRID, 0) for block in channel.blocks))
 
 
-def sue_odds(epsilon: float) -> tuple[Fraction, Fraction]:
-    """Return Pr(1 | 1) and Pr(1 | 0) of symmetric unary encoding for a record at `epsilon`."""
-    return binary_odds(epsilon / 2)
-
-
-def oue_odds(epsilon: float) -> tuple[Fraction, Fraction]:
-    """Return Pr(1 | 1) and Pr(1 | 0) of optimised unary encoding for a record at `epsilon`."""
-    return Fraction(1, 2), binary_odds(epsilon)[1]
-
-
-def binary_odds(epsilon: float) -> tuple[Fraction, Fraction]:
-    """Return Pr(1 | 1) and Pr(1 | 0) of binary randomized response at `epsilon`, to 80 digits."""
-    growth = Fraction(exp_decimal(epsilon))
-    return growth / (growth + 1), 1 / (growth + 1)
-
-
-def _within(odds: Sequence[Odds], above: BitChannel | None, epsilon: float, cost: Cost) -> BitChannel:
-    """Return the sharpest rounding of the odds (or of the kernel to them) whose cost is at most `epsilon`."""
+def _within(runs: Sequence[BitRun], above: BitChannel | None, epsilon: float, cost: Cost) -> BitChannel:
+    """Return the sharpest rounding of the responses (or of the kernel to them) whose cost is at most `epsilon`."""
     pairs: list[tuple[int, Fraction, Fraction]] = []
-    for i, (size, one, zero) in enumerate(odds):
+    for i, (size, response) in enumerate(runs):
         if above is None:
-            pairs.append((size, Fraction(one), Fraction(zero)))
+            pairs.append((size, response.truth, response.lie))
         else:
-            if_one, if_zero = _kernel(above.blocks[i], one, zero)
+            if_one, if_zero = _kernel(above.blocks[i], response)
             pairs.append((size, _clamped(if_one), _clamped(if_zero)))
     step = 0
     while True:
@@ -151,15 +132,17 @@ def _within(odds: Sequence[Odds], above: BitChannel | None, epsilon: float, cost
         costs = cost(rounded if above is None else above.then(rounded))
         if costs <= epsilon:
             return rounded
-        # A few units of the grid make up for rounding; odds that need more were meant for another level.
+        # A few units of the grid make up for rounding; probabilities that need more were meant for another level.
         step = max(1, 2 * step)
         if step > _MAX_STEP:
-            raise LadderError(f"these odds cost {costs!r}, more than their level {epsilon!r}; raise the level", ())
+            raise LadderError(
+                f"these probabilities cost {costs!r}, more than their level {epsilon!r}; raise the level", ()
+            )
 
 
-def _kernel(above: BitBlock, one: Real, zero: Real) -> tuple[Fraction, Fraction]:
+def _kernel(above: BitBlock, response: Response[Fraction]) -> tuple[Fraction, Fraction]:
     """Return Pr(lower 1 | upper 1) and Pr(lower 1 | upper 0); outside [0, 1] where there is no kernel."""
-    lower_one, lower_zero = Fraction(one), Fraction(zero)
+    lower_one, lower_zero = response.truth, response.lie
     upper_one, upper_zero = Fraction(above.one, above.denominator), Fraction(above.zero, above.denominator)
     gap = upper_one - upper_zero
     if gap == 0:
@@ -169,24 +152,27 @@ def _kernel(above: BitBlock, one: Real, zero: Real) -> tuple[Fraction, Fraction]
     return if_one, if_zero
 
 
-def _check_kernel(odds: Sequence[Odds], above: BitChannel, ladder: Sequence[float], rung: int) -> None:
-    for (_, one, zero), block in zip(odds, above.blocks, strict=True):
-        pair = _kernel(block, one, zero)
+def _check_kernel(runs: Sequence[BitRun], above: BitChannel, ladder: Sequence[float], rung: int) -> None:
+    for (_, response), block in zip(runs, above.blocks, strict=True):
+        pair = _kernel(block, response)
         if min(pair) < -_ROUNDING or max(pair) > 1 + _ROUNDING:
+            lower = f"{float(response.truth):.6g}/{float(response.lie):.6g} (level {ladder[rung]!r})"
+            upper = (
+                f"{block.one / block.denominator:.6g}/{block.zero / block.denominator:.6g} (level {ladder[rung + 1]!r})"
+            )
             raise LadderError(
-                f"a bit with odds {float(one):.6g}/{float(zero):.6g} (level {ladder[rung]!r}) tells something that a "
-                f"bit with odds {block.one / block.denominator:.6g}/{block.zero / block.denominator:.6g} (level "
-                f"{ladder[rung + 1]!r}) does not; leave one of them out",
+                f"a bit with probabilities {lower} tells something that a bit with probabilities {upper} does not; "
+                "leave one of them out",
                 (*ladder[:rung], *ladder[rung + 1 :]),
             )
 
 
-def _clamped(odds: Fraction) -> Fraction:
-    return min(max(odds, Fraction(0)), Fraction(1))
+def _clamped(probability: Fraction) -> Fraction:
+    return min(max(probability, Fraction(0)), Fraction(1))
 
 
 def _rounded(size: int, one: Fraction, zero: Fraction, step: int) -> BitBlock:
-    """Round both odds towards each other, by `step` units more than needed; an impossible or sure answer stays so."""
+    """Round both probabilities towards each other, by `step` units more than needed; 0 and 1 stay."""
     high, low = max(one, zero), min(one, zero)
     top = GRID if high == 1 else int(high * GRID) - step
     bottom = 0 if low == 0 else -int(-low * GRID // 1) + step

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from estimators.channels.moments import RetentionOdds, dense_covariance, retention_covariance, retention_variances
+from estimators.channels.moments import dense_covariance, retention_covariance, retention_variances
+from estimators.channels.response import Response
 from estimators.estimates import Population
 from estimators.exact.randomness import Bits, below
 from estimators.exact.rounding import GRID, exp_decimal, log_ratio_up, scaled_ceil, scaled_floor
@@ -304,22 +305,22 @@ class RetentionChannel(Channel):
     def covariance(self, shares: ArrayLike, users: int, *, population: Population = "fleet") -> Floats:
         """Return the covariance of `unbias`, in closed form."""
         self._check_informative()
-        return retention_covariance(shares, users, self.odds, population=population)
+        return retention_covariance(shares, users, self.response, population=population)
 
     def variances(self, shares: ArrayLike, users: int, *, population: Population = "fleet") -> Floats:
         """Return the diagonal of `covariance` in O(size)."""
         self._check_informative()
-        return retention_variances(shares, users, self.odds, population=population)
+        return retention_variances(shares, users, self.response, population=population)
 
     @cached_property
-    def odds(self) -> RetentionOdds:
-        """Pr(y | y), 1 - Pr(y | y) and Pr(y | x) for every answer y, as floats without cancellation."""
+    def response(self) -> Response[Floats]:
+        """Pr(y | y) and Pr(y | x) for every answer y, as floats without cancellation; the slope is the retention."""
         inside = np.arange(self.size) < self.pool
         whole = self.denominator
         lie = np.where(inside, self.base / whole, 0.0)
         truth = np.where(inside, (self.keep + self.base) / whole, self.keep / whole)
         other = np.where(inside, (self.pool - 1) * self.base / whole, self.pool * self.base / whole)
-        return RetentionOdds(truth, other, lie, self.retention)
+        return Response(truth, lie, np.asarray(self.retention), other)
 
     def _check_informative(self) -> None:
         if self.keep == 0 and self.size > 1:

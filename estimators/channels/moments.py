@@ -7,53 +7,14 @@ Both population models of the estimates: `fleet` is the spread around the true s
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from estimators.channels.response import Response
 from estimators.estimates import Population
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class RetentionOdds:
-    """Float view of a retention channel: per answer y Pr(y | y), its complement, Pr(y | x != y); and the retention.
-
-    The complement is carried because 1 - truth loses all digits at high levels.
-    """
-
-    truth: Floats
-    other: Floats
-    lie: Floats
-    retention: float
-
-    @classmethod
-    def grr(cls, epsilon: float, size: int) -> RetentionOdds:
-        """Return the odds of generalised randomized response at a real level, [0, inf], stable at both ends."""
-        one = np.ones(size)
-        return cls(
-            one * truth_probability(epsilon, size),
-            one * (size - 1) * lie_probability(epsilon, size),
-            one * lie_probability(epsilon, size),
-            retention(epsilon, size),
-        )
-
-
-def retention(epsilon: float, size: int) -> float:
-    """Return (e^eps - 1) / (e^eps + m - 1) without overflow or cancellation."""
-    return -math.expm1(-epsilon) / (1.0 + (size - 1) * math.exp(-epsilon))
-
-
-def truth_probability(epsilon: float, size: int) -> float:
-    """Return e^eps / (e^eps + m - 1)."""
-    return 1.0 / (1.0 + (size - 1) * math.exp(-epsilon))
-
-
-def lie_probability(epsilon: float, size: int) -> float:
-    """Return 1 / (e^eps + m - 1)."""
-    return math.exp(-epsilon) / (1.0 + (size - 1) * math.exp(-epsilon))
 
 
 def most_values(epsilon: float) -> float:
@@ -62,29 +23,31 @@ def most_values(epsilon: float) -> float:
 
 
 def binary_variance(epsilon: float, users: int) -> float:
-    """Return the variance of `binary_estimate` for a fixed fleet, e^eps / (N (e^eps - 1)^2) (Pan, Eq. 67, mended)."""
+    """Return the variance of a share told as a bit, fixed fleet: e^eps / (N (e^eps - 1)^2) (Pan, Eq. 67, mended)."""
     if users == 0 or epsilon == 0:
         return math.inf
     return math.exp(-epsilon) / (users * math.expm1(-epsilon) ** 2)
 
 
-def retention_variances(shares: ArrayLike, users: int, odds: RetentionOdds, *, population: Population) -> Floats:
+def retention_variances(shares: ArrayLike, users: int, response: Response[Floats], *, population: Population) -> Floats:
     """Return the variance of every share estimated from a retention channel, in O(m) (Pan, appendix G)."""
     pi = np.asarray(shares, dtype=np.float64)
-    scale = users * odds.retention**2
-    fixed = (pi * odds.truth * odds.other + (1 - pi) * odds.lie * (1 - odds.lie)) / scale
+    scale = users * response.slope**2
+    fixed = (pi * response.truth * response.miss + (1 - pi) * response.lie * (1 - response.lie)) / scale
     return np.asarray(fixed if population == "fleet" else fixed + pi * (1 - pi) / users)
 
 
-def retention_covariance(shares: ArrayLike, users: int, odds: RetentionOdds, *, population: Population) -> Floats:
+def retention_covariance(
+    shares: ArrayLike, users: int, response: Response[Floats], *, population: Population
+) -> Floats:
     """Return the covariance of the shares estimated from a retention channel, in closed form (Pan, appendix G)."""
     pi = np.asarray(shares, dtype=np.float64)
-    mine = np.outer(pi * odds.truth, odds.lie)
-    neither = (1 - pi[:, None] - pi[None, :]) * np.outer(odds.lie, odds.lie)
-    covariance = -(mine + mine.T + neither) / (users * odds.retention**2)
+    mine = np.outer(pi * response.truth, response.lie)
+    neither = (1 - pi[:, None] - pi[None, :]) * np.outer(response.lie, response.lie)
+    covariance = -(mine + mine.T + neither) / (users * response.slope**2)
     if population == "sampling":
         covariance -= np.outer(pi, pi) / users
-    np.fill_diagonal(covariance, retention_variances(pi, users, odds, population=population))
+    np.fill_diagonal(covariance, retention_variances(pi, users, response, population=population))
     return np.asarray(covariance)
 
 

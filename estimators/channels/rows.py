@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from estimators.channels.moments import lie_probability, truth_probability
+from estimators.channels.response import REAL
 from estimators.estimates import Floats
 
 Rows = tuple[tuple[float, ...], ...]
@@ -31,7 +31,7 @@ def club_rows(p1: float, p2: float, q: float) -> Floats:
 
 def channel_matrix(epsilon: float, size: int) -> Floats:
     """Return generalised randomized response at a real level (Pan, Eq. 5); rows are true values."""
-    truth, lie = truth_probability(epsilon, size), lie_probability(epsilon, size)
+    truth, lie = REAL.grr(epsilon, size).truth, REAL.grr(epsilon, size).lie
     matrix = np.full((size, size), lie)
     np.fill_diagonal(matrix, truth)
     return matrix

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators.channels import moments
 from estimators.channels.channel import RetentionChannel
-from estimators.channels.moments import lie_probability, retention
+from estimators.channels.response import REAL, Response
 from estimators.estimates import Population
 
 Floats = NDArray[np.float64]
@@ -72,8 +72,8 @@ class Rungs:
         used = [g for g, epsilon in enumerate(epsilons) if tallied[g].sum() > 0 and (epsilon > 0 or size == 1)]
         base = np.zeros((len(used), size))
         for row, g in zip(base, used, strict=True):
-            row[:pool] = lie_probability(epsilons[g], pool)
-        sigma = np.array([retention(epsilons[g], pool) for g in used])
+            row[:pool] = REAL.grr(epsilons[g], pool).lie
+        sigma = np.array([REAL.grr(epsilons[g], pool).slope for g in used])
         told = tallied[used]
         return cls(sigma, base, told, told.sum(axis=1), int(tallied.sum() - told.sum()))
 
@@ -145,8 +145,8 @@ def retention_variance(sigma: Floats, base: Floats, observed: Floats, users: Flo
 def retention_covariance(sigma: float, base: Floats, shares: Floats, users: float, population: Population) -> Floats:
     """Return the covariance [value, value] of one rung's inverse when the shares are known (Pan, Appendix G)."""
     truth = sigma + base
-    odds = moments.RetentionOdds(truth, 1.0 - truth, base, sigma)
-    return moments.retention_covariance(shares, 1, odds, population=population) / users
+    response = Response(truth, base, np.asarray(sigma), 1.0 - truth)
+    return moments.retention_covariance(shares, 1, response, population=population) / users
 
 
 def unbiased_covariance(sigma: Floats | float, counts: ArrayLike) -> Floats:

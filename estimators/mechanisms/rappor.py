@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.channels.bit_chain import BitChain, Odds, binary_odds
+from estimators.channels.bit_chain import BitChain, BitRun
 from estimators.channels.bits import BitChannel
 from estimators.channels.bloom import MAX_HASHES, packed_filter
+from estimators.channels.response import EXACT
 from estimators.exact.randomness import Bits, below
 from estimators.mechanism import Answer, Drawn, Guarantee, ParameterError, Quantity, Randomizer, Specification
 from estimators.parameters import at_least, refuse_unknown, whole_number
@@ -65,7 +66,7 @@ class RAPPOR(Specification):
         self.ladder = tuple(float(level) for level in ladder)
         self.bits, self.hashes, self.groups, self.open_list = bits, hashes, cohorts, open_list
         self.answer = Answer("bits", bits)
-        levels = [[Odds(bits, *binary_odds(level / (2 * hashes)))] for level in self.ladder]
+        levels = [[BitRun(bits, EXACT.grr(level / (2 * hashes), 2))] for level in self.ladder]
         self.chain = BitChain.build(self.ladder, levels, self._cost)
 
     def _cost(self, channel: BitChannel) -> float:

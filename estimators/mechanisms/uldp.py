@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.channels.bit_chain import BitChain, Odds
+from estimators.channels.bit_chain import BitChain, BitRun
 from estimators.channels.bits import BitChannel, pack
 from estimators.channels.chain import Chain
+from estimators.channels.response import EXACT
 from estimators.exact.randomness import Bits
-from estimators.exact.rounding import exp_decimal
 from estimators.mechanism import (
     Answer,
     Drawn,
@@ -191,14 +191,12 @@ def draw_protected(mechanism: Specification, chain: Chain | BitChain, inputs: ND
 
 def urap_chain(ladder: Sequence[float], sensitive: int, others: int, theta: float | None = None) -> BitChain:
     """Build the chain of bit vectors: first the sensitive bits, then those that are zero unless they tell the value."""
+    own = None if theta is None else Fraction(theta)
     levels = []
     for epsilon in ladder:
-        shrink = 1 / Fraction(exp_decimal(epsilon))
-        root = Fraction(exp_decimal(epsilon / 2))
-        own = root / (root + 1) if theta is None else Fraction(theta)
-        hide = 1 - own + own * shrink
-        odds = [Odds(sensitive, own, own * shrink / hide)]
-        levels.append([*odds, Odds(others, 1 - hide, 0)] if others else odds)
+        bits = EXACT.urap(epsilon, own)
+        hidden = [BitRun(sensitive, bits.sensitive)]
+        levels.append([*hidden, BitRun(others, bits.other)] if others else hidden)
     return BitChain.build(ladder, levels, _protected_epsilon)
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from estimators.channels.chain import check_ladder
-from estimators.channels.moments import lie_probability, truth_probability
+from estimators.channels.response import REAL
 from estimators.channels.rows import channel_matrix
 from estimators.papers.gradual_release import Step, step
 
@@ -22,7 +22,7 @@ _State = tuple[int, int | None, tuple[int, ...]]
 
 def last_answer_error(epsilon: float, size: int) -> float:
     """Return the error rate of believing the last answer: the least possible under a uniform prior."""
-    return (size - 1) * lie_probability(epsilon, size)
+    return (size - 1) * REAL.grr(epsilon, size).lie
 
 
 def likelihood_error(ladder: Sequence[float], size: int) -> float:
@@ -50,8 +50,8 @@ def frequency_error(ladder: Sequence[float], size: int, weights: Sequence[float]
     if size == 1:
         return 0.0
     states: dict[_State, float] = {
-        (points[0], None, ()): truth_probability(ladder[0], size),
-        (0, points[0], ()): (size - 1) * lie_probability(ladder[0], size),
+        (points[0], None, ()): REAL.grr(ladder[0], size).truth,
+        (0, points[0], ()): (size - 1) * REAL.grr(ladder[0], size).lie,
     }
     for (lower, upper), point in zip(pairwise(ladder), points[1:], strict=True):
         states = _advance(states, step(lower, upper, size), size, point)

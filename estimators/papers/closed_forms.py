@@ -7,12 +7,10 @@ from numpy.typing import ArrayLike
 
 from estimators.channels.moments import (
     Floats,
-    RetentionOdds,
     binary_variance,
-    lie_probability,
-    retention,
     retention_covariance,
 )
+from estimators.channels.response import REAL, Response
 from estimators.estimates import Population
 
 
@@ -24,7 +22,7 @@ def grr_estimate(counts: ArrayLike, epsilon: float) -> Floats | None:
         return None
     if size == 1:
         return np.ones(1)
-    return np.asarray((tallied / users - lie_probability(epsilon, size)) / retention(epsilon, size))
+    return np.asarray((tallied / users - REAL.grr(epsilon, size).lie) / REAL.grr(epsilon, size).slope)
 
 
 def clip_and_renormalize(shares: ArrayLike) -> Floats:
@@ -37,7 +35,7 @@ def binary_estimate(count: int, users: int, epsilon: float) -> float | None:
     """Return the unbiased share of ones from binary randomized response (Pan, Eq. 6); None: no information."""
     if users == 0 or epsilon == 0:
         return None
-    return (count / users - lie_probability(epsilon, 2)) / retention(epsilon, 2)
+    return (count / users - REAL.grr(epsilon, 2).lie) / REAL.grr(epsilon, 2).slope
 
 
 def mean_estimate(count: int, users: int, epsilon: float, low: float, high: float) -> float | None:
@@ -60,5 +58,11 @@ def mean_variance(values: ArrayLike, epsilon: float, low: float, high: float) ->
 
 def grr_covariance(shares: ArrayLike, users: int, epsilon: float, *, population: Population) -> Floats:
     """Return the covariance of `grr_estimate` at a real level."""
-    odds = RetentionOdds.grr(epsilon, len(np.asarray(shares)))
-    return retention_covariance(shares, users, odds, population=population)
+    response = grr_response(epsilon, len(np.asarray(shares)))
+    return retention_covariance(shares, users, response, population=population)
+
+
+def grr_response(epsilon: float, size: int) -> Response[Floats]:
+    """Return generalised randomized response at a real level, one entry per value."""
+    one, every = REAL.grr(epsilon, size), np.ones(size)
+    return Response(every * one.truth, every * one.lie, np.asarray(one.slope), every * one.miss)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.channels.chain import check_ladder
-from estimators.channels.moments import lie_probability, retention, truth_probability
+from estimators.channels.response import REAL
 from estimators.channels.rows import channel_matrix
 
 Floats = NDArray[np.float64]
@@ -108,15 +108,15 @@ def kernel(lower: float, upper: float, size: int) -> Kernel:
     _check_pair(lower, upper)
     if lower == upper or size == 1:
         return Kernel(size, 1.0, 1.0, 0.0)
-    different = math.expm1(-(upper - lower)) / math.expm1(-upper) * lie_probability(lower, size)
-    kept = retention(lower, size) / retention(upper, size)
+    different = math.expm1(-(upper - lower)) / math.expm1(-upper) * REAL.grr(lower, size).lie
+    kept = REAL.grr(lower, size).slope / REAL.grr(upper, size).slope
     return Kernel(size, kept, kept + different, different)
 
 
 def sequence_probability(ladder: Sequence[float], size: int, value: int, answers: Sequence[int]) -> float:
     """Return the probability of a whole sequence of answers, lowest level first, given the true value."""
     check_ladder(ladder, highest=math.inf)
-    last = truth_probability(ladder[-1], size) if answers[-1] == value else lie_probability(ladder[-1], size)
+    last = REAL.grr(ladder[-1], size).truth if answers[-1] == value else REAL.grr(ladder[-1], size).lie
     return last * math.prod(
         kernel(*levels, size).probability(*pair)
         for levels, pair in zip(pairwise(ladder), pairwise(answers), strict=True)
@@ -187,7 +187,7 @@ def redrawn_rounding_loss(lower: float, upper: float, *, points: int = 100) -> f
     """
     _check_pair(lower, upper)
     moves = step(lower, upper, 2)
-    first = np.array([[truth_probability(lower, 2), lie_probability(lower, 2)]])
+    first = np.array([[REAL.grr(lower, 2).truth, REAL.grr(lower, 2).lie]])
     first = np.vstack([first, first[:, ::-1]])
     forward = np.empty((2, 2, 2))
     for value, before in product((0, 1), (0, 1)):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from estimators.channels.moments import lie_probability, retention, truth_probability
+from estimators.channels.response import REAL, Response
 from estimators.channels.rows import channel_matrix
 from estimators.planning.degradation import ROUNDING, Degradation
 
@@ -33,7 +33,7 @@ def bit_channel(one: float, zero: float) -> Floats:
 
 
 def bit(lower: tuple[float, float], upper: tuple[float, float]) -> Degradation:
-    """Relax a bit from odds (one, zero) to sharper ones; possible iff neither answer's likelihood ratio falls."""
+    """Relax a bit from (one, zero) to sharper probabilities; possible iff neither answer's likelihood ratio falls."""
     (p1, q1), (p2, q2) = lower, upper
     gap = p2 - q2
     if lower == upper:
@@ -48,31 +48,26 @@ def bit(lower: tuple[float, float], upper: tuple[float, float]) -> Degradation:
     return Degradation(bit_channel(p1, q1), bit_channel(p2, q2), kernel)
 
 
-def sue_bit(epsilon: float) -> tuple[float, float]:
-    """Return Pr(1 | 1) and Pr(1 | 0) of symmetric unary encoding."""
-    return truth_probability(epsilon / 2, 2), lie_probability(epsilon / 2, 2)
-
-
-def oue_bit(epsilon: float) -> tuple[float, float]:
-    """Return Pr(1 | 1) and Pr(1 | 0) of optimised unary encoding."""
-    return 0.5, lie_probability(epsilon, 2)
+def pair(response: Response[float]) -> tuple[float, float]:
+    """Return Pr(1 | 1) and Pr(1 | 0)."""
+    return response.truth, response.lie
 
 
 def sue(lower: float, upper: float) -> Degradation:
     """Relax a bit of symmetric unary encoding; possible for every rise."""
-    return bit(sue_bit(lower), sue_bit(upper))
+    return bit(pair(REAL.sue(lower)), pair(REAL.sue(upper)))
 
 
 def oue(lower: float, upper: float) -> Degradation:
     """Relax a bit of optimised unary encoding; possible for every rise, and the kernel is a symmetric flip."""
-    flip = 0.0 if lower == upper else math.expm1(-(upper - lower)) / math.expm1(-upper) * lie_probability(lower, 2)
+    flip = 0.0 if lower == upper else math.expm1(-(upper - lower)) / math.expm1(-upper) * REAL.grr(lower, 2).lie
     kernel = np.array([[1 - flip, flip], [flip, 1 - flip]])
-    return Degradation(bit_channel(*oue_bit(lower)), bit_channel(*oue_bit(upper)), kernel)
+    return Degradation(bit_channel(*pair(REAL.oue(lower))), bit_channel(*pair(REAL.oue(upper))), kernel)
 
 
 def sue_to_oue_possible(lower: float, upper: float) -> bool:
     """Tell whether a chain may go from symmetric to optimised unary: iff e^(lower/2) <= 2 e^upper/(1 + e^upper)."""
-    return math.exp(lower / 2) <= 2 * truth_probability(upper, 2)
+    return math.exp(lower / 2) <= 2 * REAL.grr(upper, 2).truth
 
 
 def oue_to_sue_minimum(lower: float) -> float:
@@ -145,7 +140,7 @@ def utility_optimized(
 def _sensitive_law(size: int, epsilon: float, sensitive: Collection[int]) -> tuple[float, list[float]]:
     if not sensitive:
         return 1.0, [1 / size] * size
-    return retention(epsilon, len(sensitive)), [(x in sensitive) / len(sensitive) for x in range(size)]
+    return REAL.grr(epsilon, len(sensitive)).slope, [(x in sensitive) / len(sensitive) for x in range(size)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +153,7 @@ class KeyValueDegradation(Degradation):
 
 def key_value_channel(key: float, sign: float) -> Floats:
     """Return the symmetric three-symbol response: key kept with sigmoid(key), the sign kept with sigmoid(sign)."""
-    p, q = truth_probability(key, 2), truth_probability(sign, 2)
+    p, q = REAL.grr(key, 2).truth, REAL.grr(sign, 2).truth
     return np.array([[p, (1 - p) / 2, (1 - p) / 2], [1 - p, p * q, p * (1 - q)], [1 - p, p * (1 - q), p * q]])
 
 
@@ -169,7 +164,7 @@ def key_value_epsilon(key: float, sign: float) -> float:
 
 def key_value(lower: tuple[float, float], upper: tuple[float, float]) -> KeyValueDegradation:
     """Relax the three-symbol response, given as levels of (key, sign); raising the key's level alone never works."""
-    p1, p2 = truth_probability(lower[0], 2), truth_probability(upper[0], 2)
+    p1, p2 = REAL.grr(lower[0], 2).truth, REAL.grr(upper[0], 2).truth
     mu = 1.0 if lower[0] == upper[0] else math.tanh(lower[0] / 2) / math.tanh(upper[0] / 2)
     nu = p1 / p2 * (1.0 if lower[1] == upper[1] else math.tanh(lower[1] / 2) / math.tanh(upper[1] / 2))
     near, far = (1 + mu) / 4 + nu / 2, (1 + mu) / 4 - nu / 2
@@ -256,7 +251,7 @@ def to_grr_sufficient(lower: float, size: int) -> float:
 
 def complement_channel(epsilon: float, size: int) -> Floats:
     """Return the channel that says its own value least, and every other one e^eps times as often."""
-    low = lie_probability(epsilon, 2) / (lie_probability(epsilon, 2) + (size - 1) * truth_probability(epsilon, 2))
+    low = REAL.grr(epsilon, 2).lie / (REAL.grr(epsilon, 2).lie + (size - 1) * REAL.grr(epsilon, 2).truth)
     matrix = np.full((size, size), (1 - low) / (size - 1))
     np.fill_diagonal(matrix, low)
     return matrix
@@ -278,6 +273,6 @@ def repeated_response_minimum(copies: int, upper: float) -> float:
 
     It is the Bayes error of the repetition: a single response below it would tell more.
     """
-    told = truth_probability(upper / copies, 2)
+    told = REAL.grr(upper / copies, 2).truth
     if_one = np.array([math.comb(copies, t) * told**t * (1 - told) ** (copies - t) for t in range(copies + 1)])
     return float(np.minimum(if_one, if_one[::-1]).sum() / 2)

@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.channels.moments import (
-    RetentionOdds,
     binary_variance,
-    lie_probability,
     retention_variances,
-    truth_probability,
 )
 from estimators.channels.noisy_sampling import sampling_epsilon, sampling_ladder
+from estimators.channels.response import REAL
+from estimators.papers.closed_forms import grr_response
 
 Floats = NDArray[np.float64]
 
@@ -29,9 +28,9 @@ def sampling_variance(permanent: float, sample: float, samples: int, users: int)
 
 def count_laws(permanent: float, sample: float, samples: int) -> tuple[Floats, Floats]:
     """Return the laws of the number of ones among the samples for a bit that is 1 and a bit that is 0."""
-    told = truth_probability(sample, 2)
+    told = REAL.grr(sample, 2).truth
     ones = np.array([math.comb(samples, t) * told**t * (1 - told) ** (samples - t) for t in range(samples + 1)])
-    kept, turned = truth_probability(permanent, 2), lie_probability(permanent, 2)
+    kept, turned = REAL.grr(permanent, 2).truth, REAL.grr(permanent, 2).lie
     return kept * ones + turned * ones[::-1], kept * ones[::-1] + turned * ones
 
 
@@ -121,7 +120,7 @@ def binary_experiment(permanent: float, sample: float, rounds: int, users: int, 
         [share - 2 * sd for sd in deviation],
         [share + 2 * sd for sd in deviation],
         [sampling_variance(permanent, sample, k, users) for k in range(1, rounds + 1)],
-        lie_probability(levels[-1], 2),
+        REAL.grr(levels[-1], 2).lie,
     )
 
 
@@ -130,7 +129,7 @@ def value_experiment(counts: Sequence[int], ladder: Sequence[float]) -> list[lis
     users = sum(counts)
     shares = np.array(counts) / users
     deviations = (
-        np.sqrt(retention_variances(shares, users, RetentionOdds.grr(level, len(counts)), population="fleet"))
+        np.sqrt(retention_variances(shares, users, grr_response(level, len(counts)), population="fleet"))
         for level in ladder
     )
     return [row.tolist() for row in deviations]

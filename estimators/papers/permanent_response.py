@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.channels.bit_chain import binary_odds
 from estimators.channels.bits import BitBlock, BitChannel
+from estimators.channels.response import EXACT
 from estimators.exact.randomness import Bits
 from estimators.exact.rounding import GRID
 
@@ -45,5 +45,5 @@ class PermanentResponse:
 
 
 def _flips(epsilon: float, size: int) -> BitChannel:
-    zero = -int(-binary_odds(epsilon)[1] * GRID // 1)
+    zero = -int(-EXACT.grr(epsilon, 2).lie * GRID // 1)
     return BitChannel((BitBlock(size, GRID - zero, zero),))

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.channels.moments import binary_variance, lie_probability, retention
+from estimators.channels.moments import binary_variance
+from estimators.channels.response import REAL
 from estimators.channels.rows import channel_matrix
 from estimators.papers.gradual_release import step
 
@@ -54,7 +55,7 @@ def adaptive_expectation(share: float, lower: float, upper: float) -> float:
     """
     first, moves = channel_matrix(lower, 2), step(lower, upper, 2)
     debiased = [
-        [(answer - lie_probability(epsilon, 2)) / retention(epsilon, 2) for answer in (0, 1)]
+        [(answer - REAL.grr(epsilon, 2).lie) / REAL.grr(epsilon, 2).slope for answer in (0, 1)]
         for epsilon in (lower, upper)
     ]
     # Pr(second answer is 1 | first answer 0): the truth appears for value 1, the lie replaces the truth for value 0.

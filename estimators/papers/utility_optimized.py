@@ -9,23 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from estimators.channels.response import REAL
 from estimators.inference.inversion import retention_estimate
 from estimators.inference.likelihood import water_fill
 from estimators.inference.personal import personal_matrix
-from estimators.inference.utility_optimized import (
-    urap_probabilities,
-    urr_probabilities,
-)
 
 Floats = NDArray[np.float64]
-
-
-def urr_matrix(epsilon: float, size: int, sensitive: int) -> Floats:
-    """Return the channel of uRR as floats, rows values, columns answers (Def. 4)."""
-    chance = urr_probabilities(epsilon, sensitive)
-    matrix = np.eye(size) * chance.retention
-    matrix[:, :sensitive] += chance.lie
-    return matrix
 
 
 def rappor_covariance(shares: ArrayLike, epsilon: float, *, theta: float | None = None) -> Floats:
@@ -35,11 +24,10 @@ def rappor_covariance(shares: ArrayLike, epsilon: float, *, theta: float | None 
     -p_j p_l. The estimates therefore do not sum to one.
     """
     p = np.asarray(shares, dtype=np.float64)
-    chance = urap_probabilities(epsilon, theta)
-    slope = chance.theta - chance.lie
-    ones = chance.lie + slope * p
+    bit = REAL.urap(epsilon, theta).sensitive
+    ones = bit.lie + bit.slope * p
     covariance = -np.outer(p, p)
-    np.fill_diagonal(covariance, ones * (1 - ones) / slope**2)
+    np.fill_diagonal(covariance, ones * (1 - ones) / bit.slope**2)
     return covariance
 
 
@@ -102,11 +90,11 @@ def personal_estimates(
 ) -> tuple[PersonalEstimate, PersonalEstimate]:
     """Return the linear and the maximum-likelihood estimate from answers of uRR over (sensitive, tags, other)."""
     seen = np.asarray(counts, dtype=np.float64)
-    chance = urr_probabilities(epsilon, sensitive + tags)
+    chance = REAL.grr(epsilon, sensitive + tags)
     base = np.zeros(seen.size)
     base[: sensitive + tags] = chance.lie
-    linear = retention_estimate(chance.retention, base, seen)
-    highest = water_fill(seen, base / chance.retention)
+    linear = retention_estimate(chance.slope, base, seen)
+    highest = water_fill(seen, base / chance.slope)
     if highest is None:
         raise ValueError("no answers, no estimate; count at least one")
     pair = [PersonalEstimate(r, personal_shares(r, sensitive, tags, backgrounds)) for r in (linear, highest)]

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 from scipy.stats import binom
 
-from estimators.inference.utility_optimized import urap_probabilities, urr_probabilities
+from estimators.channels.response import REAL
 
 Floats = NDArray[np.float64]
 
@@ -49,20 +49,20 @@ def normal_mean_deviation(trials: int, probability: ArrayLike) -> Floats:
 def l1_urr(shares: ArrayLike, sensitive: int, epsilon: float, users: int) -> L1Loss:
     """Return the expected l1 loss of uRR with its linear estimate (Eq. 12)."""
     p = _shares(shares)
-    chance = urr_probabilities(epsilon, sensitive)
-    answer = p * chance.retention
+    chance = REAL.grr(epsilon, sensitive)
+    answer = p * chance.slope
     answer[:sensitive] += chance.lie
-    return _l1(answer, np.full(p.shape, 1 / chance.retention), users)
+    return _l1(answer, np.full(p.shape, 1 / chance.slope), users)
 
 
 def l1_urap(shares: ArrayLike, sensitive: int, epsilon: float, users: int, *, theta: float | None = None) -> L1Loss:
     """Return the expected l1 loss of uRAP with its linear estimate (Eq. 17 for the default theta)."""
     p = _shares(shares)
-    chance = urap_probabilities(epsilon, theta)
-    weight = np.full(p.shape, 1 / chance.tell)
-    weight[:sensitive] = 1 / (chance.theta - chance.lie)
+    bits = REAL.urap(epsilon, theta)
+    weight = np.full(p.shape, 1 / bits.other.truth)
+    weight[:sensitive] = 1 / bits.sensitive.slope
     answer = p / weight
-    answer[:sensitive] += chance.lie
+    answer[:sensitive] += bits.sensitive.lie
     return _l1(answer, weight, users)
 
 

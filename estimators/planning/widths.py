@@ -1,7 +1,6 @@
 """Before a survey starts: how sharp will estimates be, how many people or how much budget do they need.
 
-Everything here is a closed form at assumed shares; nothing is drawn. A mechanism enters as its two probabilities for
-one value: `truth`, that the answer names the value if it is the person's, and `lie`, that it does otherwise.
+Closed forms at assumed shares; nothing is drawn. A mechanism enters as its `Response` for one value.
 """
 
 from __future__ import annotations
@@ -15,14 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators.channels.moments import (
     binary_variance,
-    lie_probability,
     most_values,
-    retention,
-    truth_probability,
 )
+from estimators.channels.response import REAL, Response
 from estimators.estimates import Population
 from estimators.inference.pooling import stratified_covariance
-from estimators.inference.utility_optimized import urap_probabilities
 from estimators.intervals.one_look import one_sided_z
 
 Floats = NDArray[np.float64]
@@ -30,56 +26,19 @@ Floats = NDArray[np.float64]
 _MOST_EPSILON = 40.0
 
 
-@dataclass(frozen=True)
-class Chances:
-    """Pr(the answer names the value): if it is the person's (truth), if it is not (lie)."""
-
-    truth: float
-    lie: float
-
-    @property
-    def slope(self) -> float:
-        """What an answer tells: truth minus lie."""
-        return self.truth - self.lie
-
-    def answer(self, share: float) -> float:
-        """Return Pr(an answer names the value) when this share of people have it."""
-        return self.lie + self.slope * share
-
-
-def grr_chances(epsilon: float, values: int) -> Chances:
-    """Return the chances of generalised randomized response."""
-    return Chances(truth_probability(epsilon, values), lie_probability(epsilon, values))
-
-
-def oue_chances(epsilon: float) -> Chances:
-    """Return the chances of optimised unary encoding."""
-    return Chances(0.5, lie_probability(epsilon, 2))
-
-
-def sue_chances(epsilon: float) -> Chances:
-    """Return the chances of symmetric unary encoding, half the level for each of the two bits that differ."""
-    return Chances(truth_probability(epsilon / 2, 2), lie_probability(epsilon / 2, 2))
-
-
-def urr_chances(epsilon: float, sensitive: int) -> Chances:
-    """Return the chances of a sensitive value under the utility-optimised response with so many of them."""
-    return grr_chances(epsilon, sensitive)
-
-
 def urr_matrix(epsilon: float, values: int, sensitive: Sequence[int]) -> Floats:
     """Return the channel of the utility-optimised response with any set of sensitive values, rows true values."""
-    chances = urr_chances(epsilon, len(sensitive))
-    matrix = np.eye(values) * retention(epsilon, len(sensitive))
-    matrix[:, list(sensitive)] += chances.lie
+    response = REAL.grr(epsilon, len(sensitive))
+    matrix = np.eye(values) * response.slope
+    matrix[:, list(sensitive)] += response.lie
     return matrix
 
 
-def urap_chances(epsilon: float, values: int, sensitive: int, *, theta: float | None = None) -> tuple[Floats, Floats]:
+def urap_responses(epsilon: float, values: int, sensitive: int, *, theta: float | None = None) -> tuple[Floats, Floats]:
     """Return Pr(1|1) and Pr(1|0) of every bit of uRAP, sensitive values first; all sensitive: RAPPOR."""
-    chance = urap_probabilities(epsilon, theta)
-    truth, lie = np.full(values, chance.tell), np.zeros(values)
-    truth[:sensitive], lie[:sensitive] = chance.theta, chance.lie
+    bits = REAL.urap(epsilon, theta)
+    truth, lie = np.full(values, bits.other.truth), np.zeros(values)
+    truth[:sensitive], lie[:sensitive] = bits.sensitive.truth, bits.sensitive.lie
     return truth, lie
 
 
@@ -92,22 +51,22 @@ def best_for_categories(epsilon: float, values: int) -> str:
     return "oue" if values > most_values(epsilon) else "grr"
 
 
-def deviation(chances: Chances, share: float, users: float, *, population: Population = "fleet") -> float:
+def deviation(response: Response[float], share: float, users: float, *, population: Population = "fleet") -> float:
     """Return the standard deviation of the estimated share; infinite without users or information."""
-    if users <= 0 or chances.slope == 0:
+    if users <= 0 or response.slope == 0:
         return math.inf
-    p, q = chances.truth, chances.lie
-    variance = (share * p * (1 - p) + (1 - share) * q * (1 - q)) / chances.slope**2
+    p, q = response.truth, response.lie
+    variance = (share * p * (1 - p) + (1 - share) * q * (1 - q)) / response.slope**2
     if population == "sampling":
         variance += share * (1 - share)
     return math.sqrt(variance / users)
 
 
-def users_needed(chances: Chances, share: float, wanted: float, *, population: Population = "fleet") -> int:
+def users_needed(response: Response[float], share: float, wanted: float, *, population: Population = "fleet") -> int:
     """Return how many people bring the standard deviation down to `wanted`."""
     if not wanted > 0:
         raise ValueError(f"the wanted standard deviation must be positive; got {wanted!r}")
-    one = deviation(chances, share, 1.0, population=population)
+    one = deviation(response, share, 1.0, population=population)
     if math.isinf(one):
         raise ValueError("answers at this level tell nothing: no number of people is enough; raise epsilon")
     # The guard keeps an exact quotient from being pushed up by the last bit of the square.
@@ -116,17 +75,19 @@ def users_needed(chances: Chances, share: float, wanted: float, *, population: P
 
 def epsilon_needed(values: int, share: float, users: int, wanted: float) -> float | None:
     """Return the smallest level at which GRR reaches the wanted standard deviation for the fleet; None if none does."""
-    if deviation(grr_chances(_MOST_EPSILON, values), share, users) > wanted:
+    if deviation(REAL.grr(_MOST_EPSILON, values), share, users) > wanted:
         return None
     low, high = 0.0, _MOST_EPSILON
     for _ in range(60):
         middle = (low + high) / 2
-        reached = deviation(grr_chances(middle, values), share, users) <= wanted
+        reached = deviation(REAL.grr(middle, values), share, users) <= wanted
         low, high = (low, middle) if reached else (middle, high)
     return high
 
 
-def users_to_alarm(chances: Chances, share: float, threshold: float, *, alpha: float, power: float = 0.9) -> int | None:
+def users_to_alarm(
+    response: Response[float], share: float, threshold: float, *, alpha: float, power: float = 0.9
+) -> int | None:
     """Return how many answers an always-valid alert at `threshold` needs to fire with this power when `share` is true.
 
     The evidence of the e-process grows by the divergence of the answers' laws per person, less about half a logarithm
@@ -135,9 +96,9 @@ def users_to_alarm(chances: Chances, share: float, threshold: float, *, alpha: f
     """
     if not 0 < threshold < 1:
         raise ValueError(f"a threshold must be a share strictly between 0 and 1; got {threshold!r}")
-    if share <= threshold or chances.slope <= 0:
+    if share <= threshold or response.slope <= 0:
         return None
-    true, null = chances.answer(share), chances.answer(threshold)
+    true, null = response.answer(share), response.answer(threshold)
     up = math.log(true / null)
     down = math.log((1 - true) / (1 - null)) if true < 1 else 0.0
     drift = true * up + (1 - true) * down
@@ -190,7 +151,7 @@ def grr_stratified_covariance(
     """Return the covariance of the stratified estimate of GRR when level g holds users[g] people with shares[g]."""
     per_level = np.asarray(shares, dtype=np.float64)
     size = per_level.shape[1]
-    sigma = np.array([retention(epsilon, size) for epsilon in epsilons])
-    lie = np.array([lie_probability(epsilon, size) for epsilon in epsilons])
+    sigma = np.array([REAL.grr(epsilon, size).slope for epsilon in epsilons])
+    lie = np.array([REAL.grr(epsilon, size).lie for epsilon in epsilons])
     base = np.repeat(lie[:, None], size, axis=1)
     return stratified_covariance(sigma, base, per_level, np.asarray(users, dtype=np.float64), population)

@@ -10,9 +10,9 @@ import time
 import numpy as np
 
 from estimators.channels.bits import count_ones
+from estimators.channels.response import REAL
 from estimators.exact.randomness import SeededBits
 from estimators.inference.em_bits import BitReports, urap_mle
-from estimators.inference.utility_optimized import urap_probabilities
 from estimators.mechanisms.uldp import urap_chain
 
 VALUES, SENSITIVE, USERS = 12_800, 2_432, 240_000
@@ -34,8 +34,10 @@ def main() -> None:
         told = answers[:, split:].any(axis=1)
         protected.append(answers[~told, :split])
         revealed += count_ones(answers[told, split:], len(revealed))
-    chance = urap_probabilities(EPSILON)
-    reports = BitReports.from_rows(np.concatenate(protected), chance.theta, chance.lie, outside=chance.hide)
+    chance = REAL.urap(EPSILON)
+    reports = BitReports.from_rows(
+        np.concatenate(protected), chance.sensitive.truth, chance.sensitive.lie, outside=chance.other.miss
+    )
     start_seconds = time.perf_counter()
     found = urap_mle([reports], revealed, SENSITIVE)
     spent = time.perf_counter() - start_seconds

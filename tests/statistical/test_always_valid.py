@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from estimators.channels.response import REAL
 from estimators.inference.pooling_bits import BitRungs, bits_pooled, bits_stratified
 from estimators.intervals.always_valid import YesNo, confidence_sequence, log_e
 from estimators.intervals.checkpoints import (
@@ -26,7 +27,7 @@ from estimators.intervals.checkpoints import (
 )
 from estimators.intervals.one_look import one_sided_z
 from estimators.papers.gradual_release import step
-from estimators.planning.widths import grr_chances, users_to_alarm
+from estimators.planning.widths import users_to_alarm
 from tests.support.looks import Look, binary_chains, climbing_windows
 from tests.support.stats import SHARE
 
@@ -155,7 +156,7 @@ def test_the_e_process_holds_when_rungs_depend_on_answers() -> None:
     # Whoever answered no climbs, whoever answered yes stays: moment estimates are badly biased, the likelihood is not.
     alpha, lower, upper = 0.05, 0.5, 2.0
     generator = np.random.default_rng(10)
-    moves, chances = step(lower, upper, 2), [grr_chances(epsilon, 2) for epsilon in (lower, upper)]
+    moves, chances = step(lower, upper, 2), [REAL.grr(epsilon, 2) for epsilon in (lower, upper)]
     assert moves.truth_to_lie is not None
     assert moves.lie_to_truth is not None
     counts, users = np.zeros((2, WINDOWS)), np.zeros((2, WINDOWS))
@@ -180,7 +181,7 @@ def test_confidence_sequences_hold_for_a_rare_value_and_few_users() -> None:
     # No normal approximation: a value that one person in fifty has, from the first user on.
     alpha, share, values = 0.05, 0.02, 10
     generator = np.random.default_rng(11)
-    chance = grr_chances(2.0, values)
+    chance = REAL.grr(2.0, values)
     named = np.zeros(WINDOWS)
     wrong = np.zeros((2, WINDOWS), dtype=bool)
     for users in range(1, 61):
@@ -198,7 +199,7 @@ def test_confidence_sequences_hold_for_a_rare_value_and_few_users() -> None:
 @pytest.mark.statistical
 def test_the_e_process_finds_a_share_above_its_threshold() -> None:
     # Planned for a power of 0.9 on the third rung alone; 2,200 users on rungs up to the fourth carry more than that.
-    needed = users_to_alarm(grr_chances(1.0, 2), SHARE_OF_ONES, 0.15, alpha=0.01)
+    needed = users_to_alarm(REAL.grr(1.0, 2), SHARE_OF_ONES, 0.15, alpha=0.01)
     assert needed is not None
     assert needed < 2_200
     last = None

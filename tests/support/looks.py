@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.channels.response import REAL
 from estimators.intervals.always_valid import YesNo
 from estimators.papers.gradual_release import kernel
-from estimators.planning.widths import grr_chances
 
 Counts = NDArray[np.int64]
 
@@ -33,7 +33,7 @@ def binary_chains(
 ) -> NDArray[np.int8]:
     """Draw chains of binary answers from the top for values of any shape; shape (rungs, *values.shape)."""
     answers = np.empty((len(epsilons), *values.shape), dtype=np.int8)
-    top = grr_chances(epsilons[-1], 2)
+    top = REAL.grr(epsilons[-1], 2)
     answers[-1] = values ^ (generator.random(values.shape) >= top.truth)
     for rung in range(len(epsilons) - 2, -1, -1):
         flip = kernel(epsilons[rung], epsilons[rung + 1], 2).different
@@ -51,7 +51,7 @@ def climbing_windows(
     ticks: int,
 ) -> Iterator[Look]:
     """Yield every look: cohort a (the ones and zeros of its users) arrives at tick a and sits on rung_at(a, age)."""
-    chances = [grr_chances(epsilon, 2) for epsilon in epsilons]
+    chances = [REAL.grr(epsilon, 2) for epsilon in epsilons]
     truth, lie = [chance.truth for chance in chances], [chance.lie for chance in chances]
     sums = np.empty((len(cohorts), len(epsilons), windows), dtype=np.int32)
     for a, cohort in enumerate(cohorts):

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from estimators.channels.response import REAL
 from estimators.channels.rows import channel_matrix
 from estimators.estimates import Population
 from estimators.inference import em, em_bits, likelihood, pooling
 from estimators.inference import views as threshold
 from estimators.inference.inversion import Rungs, bit_estimates, retention_estimate, unbiased_covariance
 from estimators.inference.pooling_dense import dense_covariance_fit
-from estimators.inference.utility_optimized import urap_probabilities
 from estimators.intervals import checkpoints
 from estimators.intervals import one_look as bounds
 from estimators.intervals.always_valid import YesNo, log_e
@@ -113,7 +113,7 @@ def urr_emp(counts: list[int], s: int, eps: float) -> Result:
 
 
 def urap_emp(bit_counts: list[int], n: int, s: int, eps: float, theta: float | None) -> Result:
-    truth, lie = planning.urap_chances(eps, len(bit_counts), s, theta=theta)
+    truth, lie = planning.urap_responses(eps, len(bit_counts), s, theta=theta)
     shares, variances = bit_estimates(truth, lie, bit_counts, n)
     return {"p": shares, "var_hat": variances, "sum": shares.sum()}
 
@@ -123,15 +123,15 @@ def bonferroni_z(alpha: float, k: int) -> Result:
 
 
 def emp_thr_threshold(k: int, s: int, eps: float, n: int, alpha: float) -> Result:
-    retention = planning.urr_chances(eps, s)
-    bits = urap_probabilities(eps)
+    retention = REAL.grr(eps, s)
+    bits = REAL.urap(eps)
     categories = threshold.zero_deviation(retention.slope, retention.lie, n)
     return {
         "uRR_sensitive": threshold.significance_threshold(categories, alpha, k),
         "uRAP_sensitive": threshold.significance_threshold(
-            threshold.zero_deviation(bits.theta - bits.lie, bits.lie, n), alpha, k
+            threshold.zero_deviation(bits.sensitive.slope, bits.sensitive.lie, n), alpha, k
         ),
-        "nonsensitive": threshold.significance_threshold(threshold.zero_deviation(bits.tell, 0.0, n), alpha, k),
+        "nonsensitive": threshold.significance_threshold(threshold.zero_deviation(bits.other.truth, 0.0, n), alpha, k),
     }
 
 
@@ -142,7 +142,7 @@ def urr_emp_thr(counts: list[int], s: int, eps: float, alpha: float) -> Result:
 
 
 def urap_emp_thr(bit_counts: list[int], n: int, s: int, eps: float, alpha: float) -> Result:
-    truth, lie = planning.urap_chances(eps, len(bit_counts), s)
+    truth, lie = planning.urap_responses(eps, len(bit_counts), s)
     shares, _ = bit_estimates(truth, lie, bit_counts, n)
     limits = threshold.significance_threshold(
         threshold.zero_deviation(np.subtract(truth, lie), lie, n), alpha, len(bit_counts)
@@ -168,8 +168,8 @@ def urr_em_iterate(counts: list[int], s: int, eps: float, iterations: int) -> Re
 
 
 def rappor_full_mle(pattern_counts: list[int], k: int, eps: float) -> Result:
-    chance = urap_probabilities(eps)
-    reports = em_bits.BitReports.from_patterns(pattern_counts, chance.theta, chance.lie)
+    chance = REAL.urap(eps)
+    reports = em_bits.BitReports.from_patterns(pattern_counts, chance.sensitive.truth, chance.sensitive.lie)
     maximum = em_bits.rappor_mle([reports], k, tolerance=1e-13)
     assert maximum is not None
     return {"p": maximum.shares}
@@ -178,8 +178,10 @@ def rappor_full_mle(pattern_counts: list[int], k: int, eps: float) -> Result:
 def urap_full_mle(
     protected_pattern_counts: list[int], invertible_counts: list[int], s: int, k: int, eps: float
 ) -> Result:
-    chance = urap_probabilities(eps)
-    reports = em_bits.BitReports.from_patterns(protected_pattern_counts, chance.theta, chance.lie, outside=chance.hide)
+    chance = REAL.urap(eps)
+    reports = em_bits.BitReports.from_patterns(
+        protected_pattern_counts, chance.sensitive.truth, chance.sensitive.lie, outside=chance.other.miss
+    )
     maximum = em_bits.urap_mle([reports], np.array(invertible_counts), s, tolerance=1e-13)
     assert maximum is not None
     return {"p": maximum.shares}
@@ -190,7 +192,7 @@ def simplex_projection(y: list[float]) -> Result:
 
 
 def eprocess_log(m: int, eps: list[float], n_g: list[int], h_g: list[int], c: float, grid_points: int) -> Result:
-    chances = [planning.grr_chances(epsilon, m) for epsilon in eps]
+    chances = [REAL.grr(epsilon, m) for epsilon in eps]
     tally = YesNo.of([chance.truth for chance in chances], [chance.lie for chance in chances], h_g, n_g)
     return {"log_e": log_e(tally, c, points=grid_points)[0]}
 

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from estimators.channels import moments, noisy_sampling
+from estimators.channels.response import REAL
 from estimators.papers import attacks, closed_forms, gradual_release, kernels
 from estimators.papers import noisy_sampling as noisy_sampling_paper
 from estimators.planning.degradation import Degradation
@@ -44,8 +45,8 @@ def binary_relax(eps1: float, eps2: float) -> Result:
 def grr_kernel(m: int, eps1: float, eps2: float) -> Result:
     kernel = gradual_release.kernel(eps1, eps2, m)
     return {
-        "retention_sigma1": moments.retention(eps1, m),
-        "retention_sigma2": moments.retention(eps2, m),
+        "retention_sigma1": REAL.grr(eps1, m).slope,
+        "retention_sigma2": REAL.grr(eps2, m).slope,
         "r": kernel.retention,
         "K_same": kernel.same,
         "K_diff": kernel.different,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from estimators.inference import utility_optimized as uldp
+from estimators.channels.response import REAL
 from estimators.papers import utility_optimized
-from estimators.planning import losses
+from estimators.planning import losses, widths
 from tests.vectors import Adapter
 
 
@@ -20,27 +20,28 @@ def level(text: float | str, size: int = 0) -> float:
 
 
 def rr_params(k: int, eps: float | str) -> dict[str, Any]:
-    chance = uldp.urr_probabilities(level(eps, k), k)
+    chance = REAL.grr(level(eps, k), k)
     return {"p_true": chance.truth, "p_other": chance.lie}
 
 
 def urr_params(k: int, s: int, eps: float | str) -> dict[str, Any]:
-    chance = uldp.urr_probabilities(level(eps, k), s)
-    return {"c1": chance.truth, "c2": chance.lie, "c3": chance.retention}
+    chance = REAL.grr(level(eps, k), s)
+    return {"c1": chance.truth, "c2": chance.lie, "c3": chance.slope}
 
 
 def urr_matrix(k: int, s: int, eps: float) -> dict[str, Any]:
-    return {"Q": utility_optimized.urr_matrix(eps, k, s)}
+    return {"Q": widths.urr_matrix(eps, k, range(s))}
 
 
 def urap_params(eps: float, theta: float | None) -> dict[str, Any]:
-    chance = uldp.urap_probabilities(eps, theta)
+    chance = REAL.urap(eps, theta)
+    own = chance.sensitive
     return {
-        "theta": chance.theta,
-        "d1": chance.lie,
-        "d2": chance.hide,
-        "one_minus_d2": chance.tell,
-        "eps_check": chance.epsilon,
+        "theta": chance.sensitive.truth,
+        "d1": chance.sensitive.lie,
+        "d2": chance.other.miss,
+        "one_minus_d2": chance.other.truth,
+        "eps_check": math.log(own.truth * (1 - own.lie) / (own.miss * own.lie)),
     }
 
 

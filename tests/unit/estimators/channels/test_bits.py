@@ -9,10 +9,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from estimators.channels.bit_chain import BitChain, Odds, binary_odds
+from estimators.channels.bit_chain import BitChain, BitRun
 from estimators.channels.bits import BitBlock, BitChannel, count_ones, one_hot, pack, unpack
 from estimators.channels.chain import LadderError
 from estimators.channels.channel import ChannelError
+from estimators.channels.response import EXACT, Response
 from estimators.exact.lazy import CELLS, CellSampler, bernoulli
 from estimators.exact.randomness import SeededBits, Words
 from estimators.exact.rounding import GRID
@@ -139,21 +140,22 @@ def test_blocks_that_are_no_channel_are_refused() -> None:
 
 def test_a_bit_that_tells_something_else_cannot_follow() -> None:
     # Symmetric below optimised at one level: the lower bit's zeros tell more than the upper bit's.
-    levels = [[Odds(3, *binary_odds(0.5))], [Odds(3, Fraction(1, 2), binary_odds(1.0)[1])]]
-    message = r"tells something that a bit with odds .* does not; leave one of them out"
+    levels = [[BitRun(3, EXACT.grr(0.5, 2))], [BitRun(3, EXACT.oue(1.0))]]
+    message = r"tells something that a bit with probabilities .* does not; leave one of them out"
     with pytest.raises(LadderError, match=message) as refusal:
         BitChain.build((1.0, 1.0), levels, BitChannel.one_hot_epsilon)
     assert refusal.value.nearest == (1.0,)
     with pytest.raises(ChannelError, match=r"must be in \[0, 1\]"):
-        BitChain.build((1.0,), [[Odds(3, 1.5, 0.5)]], BitChannel.one_hot_epsilon)
+        BitChain.build((1.0,), [[BitRun(3, Response.of(Fraction(3, 2), Fraction(1, 2)))]], BitChannel.one_hot_epsilon)
 
 
-def test_odds_that_cost_more_than_their_level_are_refused() -> None:
-    with pytest.raises(LadderError, match=r"these odds cost .*, more than their level 0\.5; raise the level"):
-        BitChain.build((0.5,), [[Odds(3, *binary_odds(1.0))]], BitChannel.one_hot_epsilon)
+def test_probabilities_that_cost_more_than_their_level_are_refused() -> None:
+    with pytest.raises(LadderError, match=r"these probabilities cost .*, more than their level 0\.5; raise the level"):
+        BitChain.build((0.5,), [[BitRun(3, EXACT.grr(1.0, 2))]], BitChannel.one_hot_epsilon)
 
 
-def test_odds_given_as_floats_are_rounded_down_to_their_level() -> None:
-    one, zero = binary_odds(0.5)
-    chain = BitChain.build((1.0,), [[Odds(3, float(one) + 1e-16, float(zero))]], BitChannel.one_hot_epsilon)
+def test_probabilities_given_as_floats_are_rounded_down_to_their_level() -> None:
+    exact = EXACT.grr(0.5, 2)
+    floats = Response.of(Fraction(float(exact.truth) + 1e-16), Fraction(float(exact.lie)))
+    chain = BitChain.build((1.0,), [[BitRun(3, floats)]], BitChannel.one_hot_epsilon)
     assert 1 - 1e-12 <= chain.channels[0].one_hot_epsilon() <= 1.0

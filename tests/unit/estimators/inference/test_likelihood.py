@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from estimators.channels.bits import pack
 from estimators.channels.channel import RetentionChannel, from_numerators
+from estimators.channels.response import REAL
 from estimators.exact.randomness import SeededBits
 from estimators.inference.ascent import project, projected_ascent
 from estimators.inference.em import (
@@ -23,7 +24,6 @@ from estimators.inference.em_bits import BitReports, rappor_mle, reports_mle, ur
 from estimators.inference.inversion import Rungs
 from estimators.inference.likelihood import active, is_linear, log_likelihood, retention_mle, score, water_fill
 from estimators.inference.pooling import stratified
-from estimators.inference.utility_optimized import urap_probabilities
 from estimators.simulation.tallies import tally_of
 from tests.support.mechanism import build
 from tests.support.simulate import simulated_values
@@ -170,14 +170,14 @@ def random_reports(
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Bits of protected uRAP reports (users, sensitive), and counts of revealed values."""
     rng = np.random.default_rng(seed)
-    chance = urap_probabilities(epsilon)
+    chance = REAL.urap(epsilon)
     values = rng.choice(len(shares), users, p=shares)
-    told = (values >= sensitive) & (rng.random(users) < chance.tell)
+    told = (values >= sensitive) & (rng.random(users) < chance.other.truth)
     revealed = np.bincount(values[told] - sensitive, minlength=len(shares) - sensitive)
     hidden = values[~told]
-    odds = np.full((len(hidden), sensitive), chance.lie)
+    odds = np.full((len(hidden), sensitive), chance.sensitive.lie)
     own = np.flatnonzero(hidden < sensitive)
-    odds[own, hidden[own]] = chance.theta
+    odds[own, hidden[own]] = chance.sensitive.truth
     return np.asarray(rng.random(odds.shape) < odds), revealed.astype(np.int64)
 
 
@@ -185,19 +185,21 @@ def random_reports(
 def test_bit_vectors_are_fitted_like_their_dense_channel(epsilon: float) -> None:
     # Three sensitive bits, two other values: all patterns as answers of one dense channel.
     sensitive, shares = 3, np.array([0.35, 0.2, 0.05, 0.3, 0.1])
-    chance = urap_probabilities(epsilon)
+    chance = REAL.urap(epsilon)
     bits, revealed = random_reports(shares, sensitive, epsilon, 3_000, 5)
     patterns = (np.arange(8)[:, None] >> np.array([2, 1, 0])) & 1
     histogram = np.bincount(bits @ np.array([4, 2, 1]), minlength=8)
     rows = []
     for value in range(5):
-        odds = np.where(np.arange(3) == value, chance.theta, chance.lie)
+        odds = np.where(np.arange(3) == value, chance.sensitive.truth, chance.sensitive.lie)
         law = np.prod(np.where(patterns == 1, odds, 1 - odds), axis=1)
-        hidden = law if value < 3 else law * chance.hide
-        rows.append(np.append(hidden, [chance.tell * (value == 3), chance.tell * (value == 4)]))
+        hidden = law if value < 3 else law * chance.other.miss
+        rows.append(np.append(hidden, [chance.other.truth * (value == 3), chance.other.truth * (value == 4)]))
     expected = dense_mle(np.array(rows)[None], np.append(histogram, revealed)[None].astype(float))
-    histogrammed = BitReports.from_patterns(histogram, chance.theta, chance.lie, outside=chance.hide)
-    rowwise = BitReports.from_rows(pack(bits), chance.theta, chance.lie, outside=chance.hide)
+    histogrammed = BitReports.from_patterns(
+        histogram, chance.sensitive.truth, chance.sensitive.lie, outside=chance.other.miss
+    )
+    rowwise = BitReports.from_rows(pack(bits), chance.sensitive.truth, chance.sensitive.lie, outside=chance.other.miss)
     for reports in (histogrammed, rowwise):
         found = urap_mle([reports], revealed, sensitive, tolerance=1e-13)
         assert found is not None
@@ -209,9 +211,9 @@ def test_bit_vectors_of_several_rungs_are_fitted_together() -> None:
     shares = np.array([0.5, 0.3, 0.15, 0.05])
     blocks = []
     for seed, epsilon in enumerate((1.0, 3.0)):
-        chance = urap_probabilities(epsilon)
+        chance = REAL.urap(epsilon)
         bits, _ = random_reports(shares, 4, epsilon, 20_000, seed)
-        blocks.append(BitReports.from_rows(pack(bits), chance.theta, chance.lie))
+        blocks.append(BitReports.from_rows(pack(bits), chance.sensitive.truth, chance.sensitive.lie))
     found = rappor_mle(blocks, 4)
     assert found is not None
     # about 3 standard deviations at the sharper rung alone

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from estimators.channels.channel import RetentionChannel, binary
+from estimators.channels.response import REAL
 from estimators.intervals.always_valid import YesNo, confidence_interval, confidence_sequence, log_e
 from estimators.intervals.checkpoints import Checkpoint, advance, bounds_now, checkpoint_alpha, reference_information
 from estimators.papers.gradual_release import kernel
-from estimators.planning.widths import grr_chances
 from tests.support.mechanism import Mechanism, build
 from tests.support.simulate import simulated_tally, simulated_values
 
@@ -29,7 +29,7 @@ OFFERED = [
 
 
 def one_rung(ones: float, users: float, epsilon: float = 1.0) -> YesNo:
-    chance = grr_chances(epsilon, 2)
+    chance = REAL.grr(epsilon, 2)
     return YesNo.of([chance.truth], [chance.lie], [ones], [users])
 
 
@@ -43,7 +43,7 @@ def test_nobody_has_said_anything() -> None:
 def test_the_e_value_has_mean_one_under_the_threshold() -> None:
     # All outcomes of three users, two rungs: the mean of e over the law at share c is one, whatever the rungs.
     share = 0.3
-    low, high = grr_chances(0.5, 2), grr_chances(2.0, 2)
+    low, high = REAL.grr(0.5, 2), REAL.grr(2.0, 2)
     total = 0.0
     for answers in product((0, 1), repeat=3):
         on_low, on_high = answers[0] + answers[1], answers[2]
@@ -59,7 +59,7 @@ def test_the_e_value_has_mean_one_under_the_threshold() -> None:
 def test_climbing_a_rung_keeps_the_e_process_a_martingale() -> None:
     # Given the answer on the low rung, the mean of the ratio after climbing is the ratio before: K does not know pi.
     share = 0.3
-    low, high = grr_chances(0.5, 2), grr_chances(2.0, 2)
+    low, high = REAL.grr(0.5, 2), REAL.grr(2.0, 2)
     down = kernel(0.5, 2.0, 2)
     for before in (0, 1):
         weights = []
@@ -93,7 +93,7 @@ def test_the_confidence_sequence_ends_where_rejection_ends() -> None:
     lower, upper = confidence_sequence(tally, 0.05)[0], confidence_sequence(tally, 0.05, side="below")[0]
     assert log_e(tally, lower)[0] >= math.log(20) > log_e(tally, lower + 2e-6)[0]
     assert log_e(tally, upper, side="below")[0] >= math.log(20) > log_e(tally, upper - 2e-6, side="below")[0]
-    estimate = (0.7 - grr_chances(2.0, 2).lie) / (grr_chances(2.0, 2).truth - grr_chances(2.0, 2).lie)
+    estimate = (0.7 - REAL.grr(2.0, 2).lie) / (REAL.grr(2.0, 2).truth - REAL.grr(2.0, 2).lie)
     assert 0 < lower < estimate < upper < 1
 
 
@@ -169,7 +169,7 @@ def test_bad_input_is_refused_with_the_reason() -> None:
 
 def test_checkpoints_are_taken_when_information_or_users_have_grown() -> None:
     def at(low: int, high: int) -> YesNo:
-        chances = [grr_chances(epsilon, 2) for epsilon in (0.25, 2.0)]
+        chances = [REAL.grr(epsilon, 2) for epsilon in (0.25, 2.0)]
         ones = [low // 2, high // 2]
         return YesNo.of([c.truth for c in chances], [c.lie for c in chances], ones, [low, high])
 

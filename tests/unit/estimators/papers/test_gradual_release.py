@@ -10,6 +10,7 @@ import pytest
 
 from estimators.channels import moments, rows
 from estimators.channels.chain import LadderError
+from estimators.channels.response import REAL
 from estimators.papers import attacks, closed_forms, gradual_release, kernels, noisy_sampling
 from estimators.planning.degradation import Degradation
 from estimators.planning.linear_programs import find_joint, find_kernel, nearest_ladder, plan_kernels
@@ -162,11 +163,11 @@ def test_random_pairs_are_judged_alike_by_condition_and_program() -> None:
 
 def test_crossings_between_encodings_follow_their_conditions() -> None:
     for lower, upper in product((0.3, 0.9, 1.3, 1.5), (0.5, 1.0, 2.0, 8.0)):
-        crossing = kernels.bit(kernels.sue_bit(lower), kernels.oue_bit(upper))
+        crossing = kernels.bit(kernels.pair(REAL.sue(lower)), kernels.pair(REAL.oue(upper)))
         assert crossing.possible == kernels.sue_to_oue_possible(lower, upper)
         least = kernels.oue_to_sue_minimum(lower)
-        assert kernels.bit(kernels.oue_bit(lower), kernels.sue_bit(least + 1e-9)).possible
-        assert not kernels.bit(kernels.oue_bit(lower), kernels.sue_bit(least - 1e-6)).possible
+        assert kernels.bit(kernels.pair(REAL.oue(lower)), kernels.pair(REAL.sue(least + 1e-9))).possible
+        assert not kernels.bit(kernels.pair(REAL.oue(lower)), kernels.pair(REAL.sue(least - 1e-6))).possible
 
 
 def test_subset_selection_and_repetition_are_degradations() -> None:
@@ -180,7 +181,7 @@ def test_subset_selection_and_repetition_are_degradations() -> None:
     kernel = kept * np.eye(6) + (1 - kept) / 6
     assert channel(1.5) @ kernel == pytest.approx(channel(0.5))
     flip = kernels.repeated_response_minimum(3, 2.0)
-    told = moments.truth_probability(2.0 / 3, 2)
+    told = REAL.grr(2.0 / 3, 2).truth
     counts = np.array([[math.comb(3, t) * p**t * (1 - p) ** (3 - t) for t in range(4)] for p in (1 - told, told)])
     assert find_kernel(kernels.bit_channel(1 - flip, flip), counts) is not None
     assert find_kernel(kernels.bit_channel(1 - flip + 0.001, flip - 0.001), counts) is None
@@ -217,11 +218,11 @@ def test_a_ladder_of_any_family_is_planned_or_refused_with_the_nearest() -> None
     assert planned[0].kernel == pytest.approx(gradual_release.kernel(0.5, 1.0, 3).matrix, abs=1e-7)
 
     def mixed(level: float) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-        return kernels.bit_channel(*(kernels.sue_bit(level) if level < 1.2 else kernels.oue_bit(level)))
+        return kernels.bit_channel(*(kernels.pair(REAL.sue(level)) if level < 1.2 else kernels.pair(REAL.oue(level))))
 
     with pytest.raises(LadderError, match="no kernel takes one to the other; the nearest possible ladder") as refusal:
         plan_kernels(mixed, (1.0, 1.3))
-    limit = 2 * math.log(2 * moments.truth_probability(1.3, 2))
+    limit = 2 * math.log(2 * REAL.grr(1.3, 2).truth)
     assert refusal.value.nearest == pytest.approx((limit, 1.3), abs=1e-6)
     # Raising the key's level alone never works, whatever the lower level: the rung is left out.
     assert nearest_ladder(lambda level: kernels.key_value_channel(level, 1.0), (0.5, 1.0)) == (1.0,)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from estimators.inference import utility_optimized as uldp
+from estimators.channels.response import REAL
 from estimators.papers import utility_optimized
 from estimators.planning import losses
+from estimators.planning.widths import urr_matrix
 
 
 @pytest.mark.parametrize(("n", "m"), [(7, 0.3), (1, 0.5), (12, 0.01), (9, 1 / 3)])
@@ -22,13 +23,13 @@ def test_mean_deviation_is_the_sum_over_all_counts(n: int, m: float) -> None:
 
 def test_the_l2_loss_is_the_trace_of_the_covariance() -> None:
     shares, sensitive, epsilon, users = np.array([0.4, 0.1, 0.2, 0.3]), 2, 1.3, 50
-    chance = uldp.urr_probabilities(epsilon, sensitive)
-    answers = shares @ utility_optimized.urr_matrix(epsilon, 4, sensitive)
-    trace = (answers * (1 - answers)).sum() / users / chance.retention**2
+    chance = REAL.grr(epsilon, sensitive)
+    answers = shares @ urr_matrix(epsilon, 4, range(sensitive))
+    trace = (answers * (1 - answers)).sum() / users / chance.slope**2
     assert losses.l2_urr(shares, sensitive, epsilon, users) == pytest.approx(trace, rel=1e-12)
-    bits = uldp.urap_probabilities(epsilon)
-    slope = np.array([bits.theta - bits.lie] * 2 + [bits.tell] * 2)
-    ones = np.array([bits.lie] * 2 + [0.0] * 2) + slope * shares
+    bits = REAL.urap(epsilon)
+    slope = np.array([bits.sensitive.slope] * 2 + [bits.other.truth] * 2)
+    ones = np.array([bits.sensitive.lie] * 2 + [0.0] * 2) + slope * shares
     trace = (ones * (1 - ones) / slope**2).sum() / users
     assert losses.l2_urap(shares, sensitive, epsilon, users) == pytest.approx(trace, rel=1e-12)
 
@@ -46,7 +47,7 @@ def test_no_shares_are_worse_than_the_worst(size: int, sensitive: int, epsilon: 
 
 def test_the_worst_shares_make_all_answers_equally_likely() -> None:
     low, high = losses.worst_shares(3, 4, 2.0)
-    answers = np.array([low] * 3 + [high] * 4) @ utility_optimized.urr_matrix(2.0, 7, 3)
+    answers = np.array([low] * 3 + [high] * 4) @ urr_matrix(2.0, 7, range(3))
     assert answers == pytest.approx(np.full(7, 1 / 7))
 
 

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from estimators.channels.response import REAL
 from estimators.mechanisms.grr import GRR
 from estimators.mechanisms.unary import OUE, SUE
 from estimators.planning.poisoning import Influence, influence
-from estimators.planning.widths import grr_chances, oue_chances, sue_chances
 from estimators.simulation.tallies import trial_tally
 from estimators.tally import Tally
 from tests.support.checks import Example
@@ -24,9 +24,9 @@ LABELS = ["a", "b", "c", "d"]
 @pytest.mark.parametrize(
     ("mechanism", "chances"),
     [
-        (GRR, lambda epsilon: grr_chances(epsilon, 4)),
-        (OUE, oue_chances),
-        (SUE, sue_chances),
+        (GRR, lambda epsilon: REAL.grr(epsilon, 4)),
+        (OUE, REAL.oue),
+        (SUE, REAL.sue),
     ],
     ids=["grr", "oue", "sue"],
 )

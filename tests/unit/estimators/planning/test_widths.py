@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from estimators.channels.response import REAL
 from estimators.papers.pitfalls import adaptive_expectation, averaging_rounds
 from estimators.planning.accounting import (
     add_up,
@@ -26,10 +27,7 @@ from estimators.planning.widths import (
     binary_pooling,
     deviation,
     epsilon_needed,
-    grr_chances,
-    oue_chances,
-    sue_chances,
-    urap_chances,
+    urap_responses,
     users_needed,
     users_to_alarm,
 )
@@ -87,7 +85,7 @@ def test_composition_refuses_nonsense() -> None:
         composed_delta(-1.0, 3, 0.5)
 
 
-@pytest.mark.parametrize("chances", [grr_chances(1.0, 5), oue_chances(1.0), sue_chances(1.0)])
+@pytest.mark.parametrize("chances", [REAL.grr(1.0, 5), REAL.oue(1.0), REAL.sue(1.0)])
 def test_the_planned_number_of_users_is_just_enough(chances: object) -> None:
     assert hasattr(chances, "truth")
     needed = users_needed(chances, 0.2, 0.01)  # type: ignore[arg-type]
@@ -98,41 +96,41 @@ def test_the_planned_number_of_users_is_just_enough(chances: object) -> None:
 def test_the_planned_level_is_just_enough() -> None:
     level = epsilon_needed(4, 0.3, 1_000, 0.05)
     assert level is not None
-    assert deviation(grr_chances(level, 4), 0.3, 1_000) == pytest.approx(0.05)
+    assert deviation(REAL.grr(level, 4), 0.3, 1_000) == pytest.approx(0.05)
     assert epsilon_needed(4, 0.3, 0, 0.05) is None
 
 
 def test_plans_that_cannot_be_are_refused() -> None:
     with pytest.raises(ValueError, match="must be positive"):
-        users_needed(grr_chances(1.0, 2), 0.5, 0.0)
+        users_needed(REAL.grr(1.0, 2), 0.5, 0.0)
     with pytest.raises(ValueError, match="raise epsilon"):
-        users_needed(grr_chances(0.0, 2), 0.5, 0.1)
+        users_needed(REAL.grr(0.0, 2), 0.5, 0.1)
     with pytest.raises(ValueError, match="strictly between"):
-        users_to_alarm(grr_chances(1.0, 2), 0.5, 1.0, alpha=0.01)
-    assert deviation(grr_chances(1.0, 2), 0.5, 0) == math.inf
+        users_to_alarm(REAL.grr(1.0, 2), 0.5, 1.0, alpha=0.01)
+    assert deviation(REAL.grr(1.0, 2), 0.5, 0) == math.inf
 
 
 def test_few_values_are_for_grr_and_many_for_unary_vectors() -> None:
     for epsilon in (0.5, 1.0, 3.0):
         for values in (2, 5, 20, 100):
-            smaller = deviation(grr_chances(epsilon, values), 0.0, 1) <= deviation(oue_chances(epsilon), 0.0, 1)
+            smaller = deviation(REAL.grr(epsilon, values), 0.0, 1) <= deviation(REAL.oue(epsilon), 0.0, 1)
             assert (best_for_categories(epsilon, values) == "grr") == smaller
 
 
 def test_sensitive_bits_come_first() -> None:
-    truth, lie = urap_chances(1.0, 4, 2)
+    truth, lie = urap_responses(1.0, 4, 2)
     assert np.all(lie[:2] > 0)
     assert lie[2:].tolist() == [0.0, 0.0]
     assert truth[2] == pytest.approx(1 - math.exp(-0.5))
 
 
 def test_an_alert_needs_fewer_users_the_farther_the_share_is() -> None:
-    near = users_to_alarm(grr_chances(1.0, 2), 0.35, 0.3, alpha=0.01)
-    far = users_to_alarm(grr_chances(1.0, 2), 0.6, 0.3, alpha=0.01)
+    near = users_to_alarm(REAL.grr(1.0, 2), 0.35, 0.3, alpha=0.01)
+    far = users_to_alarm(REAL.grr(1.0, 2), 0.6, 0.3, alpha=0.01)
     assert near is not None
     assert far is not None
     assert far < near
-    assert users_to_alarm(grr_chances(1.0, 2), 0.3, 0.3, alpha=0.01) is None
+    assert users_to_alarm(REAL.grr(1.0, 2), 0.3, 0.3, alpha=0.01) is None
 
 
 def test_pooling_beats_strata_when_levels_are_given_at_random() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deploy.docs import BLOCKS, DOCS, generated_block
-from estimators.planning.widths import grr_chances
+from estimators.channels.response import REAL
 from producers.survey.check import USERS, explain
 from producers.survey.outlook import outlook
 from tests.support.surveys import survey, survey_text
@@ -19,7 +19,7 @@ def test_liars_move_an_estimate_by_their_score() -> None:
     rows = outlook(survey(), users=1_000, attackers=30, band=0.05)
     assert [row.rung for row in rows] == [0, 1, 2]
     for row, epsilon in zip(rows, (0.5, 1.0, 2.0), strict=True):
-        chances = grr_chances(epsilon, 3)
+        chances = REAL.grr(epsilon, 3)
         assert row.loudest_score == pytest.approx((1 - chances.lie) / chances.slope, rel=1e-6)
     top = rows[-1]
     assert top.loudest_ahead == top.loudest_score
