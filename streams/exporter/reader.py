@@ -76,6 +76,11 @@ class Reader:
             replaced,
         )
 
+    def superseded(self) -> frozenset[str]:
+        """Return the ids of surveys that another survey of the same name has replaced."""
+        surveys = self.surveys()
+        return superseded(surveys, {survey.id: self.last_estimate_ms(survey.id) for survey in surveys}, self._clock())
+
     def records_by_age(self, survey: Survey) -> dict[str, EstimateRecord]:
         """Return the stored estimates of the windows that have series, by age."""
         starts = windows_by_age(survey, self._clock())

@@ -167,8 +167,9 @@ class Views:
     def alerts(self) -> Alerts:
         """Evaluate the alert rules on what is stored: for installations without Prometheus."""
         found = pipeline_alerts(self.health())
+        replaced = self._reader.superseded()
         for survey in self._reader.surveys():
-            if survey.alerts:
+            if survey.alerts and survey.id not in replaced:
                 found += threshold_alerts(survey, self._reader.records_by_age(survey))
         return Alerts("estimates", in_order(found))
 

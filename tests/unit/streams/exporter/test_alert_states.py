@@ -11,10 +11,12 @@ from aiohttp.test_utils import TestServer
 from producers.survey.survey import parse_survey
 from streams.exporter.alert_states import PrometheusAlerts, alerts_of, pipeline_alerts, threshold_alerts
 from streams.exporter.api import Alerts, CanaryScore, Health, SurveyHealth
-from streams.exporter.health import store_down
+from streams.exporter.health import stale_after_ms, store_down
+from streams.exporter.reader import Reader
+from streams.exporter.views import Views
 from streams.windows.record import AlertBound, EstimateRecord
 from tests.support.clock import ManualClock
-from tests.support.exporter import NOW_MS, Client, converse, record_of, save
+from tests.support.exporter import NOW_MS, Client, Known, converse, record_of, save
 from tests.support.memory_store import MemoryStore
 from tests.support.surveys import WEEK, survey_text
 
@@ -74,6 +76,21 @@ def test_without_prometheus_the_api_judges_by_what_is_stored() -> None:
     assert [(alert.name, alert.value) for alert in answer.alerts if alert.state == "firing"] == [
         ("ThawFrequencyAboveThreshold", "red"),
     ]
+
+
+def test_the_old_id_of_a_changed_survey_is_not_evaluated_once_it_is_stale() -> None:
+    store, clock = MemoryStore(ManualClock(NOW_MS)), ManualClock(NOW_MS)
+    old_ms = NOW_MS - stale_after_ms(COLOUR) - 1
+    save(store, msgspec.structs.replace(record(0.41, 0.2), computed_ms=old_ms))
+    changed = parse_survey(survey_text(ladder="ladder = [0.5, 1.0, 3.0]") + RULES, "colour.toml")
+    views = Views(Reader(store, Known(COLOUR, changed), clock=clock), clock=clock)
+
+    def firing() -> list[tuple[str, str | None]]:
+        return [(alert.name, alert.survey) for alert in views.alerts().alerts if alert.state == "firing"]
+
+    assert firing() == [("ThawEstimateStale", COLOUR.id), ("ThawFrequencyAboveThreshold", COLOUR.id)]
+    save(store, record_of(changed, WEEK, [0.5, 0.3, 0.2]))
+    assert firing() == []
 
 
 def test_a_stale_survey_is_an_alert_by_the_same_limit_as_the_rule() -> None:
