@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
+import socket
 from typing import Any
 
 import click
+from aiohttp import web
 
+from producers.clock import system_clock
+from producers.survey.folder import SurveyFolder
+from streams import logs
+from streams.exporter.alert_states import PrometheusAlerts
+from streams.exporter.reader import Reader
+from streams.exporter.server import make_app
+from streams.exporter.views import Views
 from streams.settings import Settings, load_settings, settings_options
+from streams.store.connect import open_store, open_truths
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +42,6 @@ def command(**flags: Any) -> None:
     With THAW_TOKEN set (a variable only, since flags are visible to all users of the machine), /metrics and /api
     require it.
     """
-    from streams import logs
-
     settings = load_settings(flags)
     logs.configure(settings.log_level, settings.log_format)
     run_exporter(settings)
@@ -40,18 +49,6 @@ def command(**flags: Any) -> None:
 
 def run_exporter(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT."""
-    import socket
-
-    from aiohttp import web
-
-    from producers.clock import system_clock
-    from producers.survey.folder import SurveyFolder
-    from streams.exporter.alert_states import PrometheusAlerts
-    from streams.exporter.reader import Reader
-    from streams.exporter.server import make_app
-    from streams.exporter.views import Views
-    from streams.store.connect import open_store, open_truths
-
     store = open_store(settings)
     reader = Reader(store, SurveyFolder(settings.surveys_folder, system_clock(), keep_removed=False))
     views = Views(reader, truths=open_truths(settings), heartbeats=store.heartbeats)
@@ -76,8 +73,6 @@ def run_exporter(settings: Settings) -> None:
 
 
 def _is_loopback(address: str) -> bool:
-    import ipaddress
-
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -21,55 +21,12 @@ from streams.exporter.views import Views
 from streams.metrics import METRICS
 from streams.store.contract import Store
 from streams.store.counters import UNKNOWN_SURVEY, Counters
-from streams.windows.record import AlertBound, EstimateRecord, ValueEstimate
+from streams.windows.record import AlertBound
 from tests.support.clock import ManualClock
+from tests.support.exporter import MINUTE_MS, NOW_MS, Known, record_of, save
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.surveys import WEEK, survey, survey_text
-
-MINUTE_MS = 60_000
-NOW_MS = WEEK + 10_000
-
-
-class Known:
-    def __init__(self, *surveys: Survey) -> None:
-        self._surveys = surveys
-
-    def surveys(self, now_ms: int) -> Sequence[Survey]:  # noqa: ARG002
-        return self._surveys
-
-
-def record_of(known: Survey, window_ms: int, estimates: Sequence[float | None], *, users: int = 100) -> EstimateRecord:
-    rows = [
-        ValueEstimate(label, number, 0.01, None if number is None else number - 0.1, number and number + 0.1)
-        for label, number in zip(known.mechanism.labels, estimates, strict=True)
-    ]
-    return EstimateRecord(
-        version=1,
-        survey=known.id,
-        window_start_ms=window_ms,
-        window_end_ms=window_ms + MINUTE_MS,
-        read_ms=NOW_MS - 500,
-        computed_ms=NOW_MS - 400,
-        users=users,
-        users_per_rung=[users - 30, 20, 10],
-        epsilons=[0.5, 1.0, 2.0],
-        method="pooled",
-        population="fleet",
-        alpha=0.05,
-        homogeneity_p=None,
-        notes=[],
-        values=rows,
-    )
-
-
-def save(store: MemoryStore, record: EstimateRecord) -> None:
-    secret = store.queue.lock(record.survey, record.window_start_ms, 1_000)
-    assert secret is not None
-    assert store.estimates.save(
-        record.survey, record.window_start_ms, secret, record.encode(), record.window_start_ms + 10 * MINUTE_MS
-    )
-    store.queue.unlock(record.survey, record.window_start_ms, secret)
 
 
 def serve(
