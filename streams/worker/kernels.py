@@ -152,9 +152,10 @@ def pack_frames(
     out: Words,
     faults: Ints,
 ) -> None:
-    """Pack the reports of all frames into `out`, one record a row, and note the first fault of each frame.
+    """Pack the reports of all frames into `out`, one entry a row, and note the first fault of each frame.
 
-    `starts` are byte positions of frames in `words` whose lengths were checked against the survey's layout.
+    `starts` are byte positions of frames in `words` whose lengths were checked against the survey's layout. Over 60
+    lines: it is one loop, and calls inside it would cost time per report.
     """
     row = 0
     size = out.shape[1]
@@ -301,7 +302,8 @@ def fold_entries(
     """Fold `records[begin:]` into the table and the flat tally; return where it stopped.
 
     It stops before the end when the table is too full (call again with a larger one), or when BROKEN is set: then the
-    record at the returned position cannot be of this survey, and table and tally are unusable.
+    record at the returned position cannot be of this survey, and table and tally are unusable. Over 60 lines: it is one
+    loop with a fast path for short entries, and calls inside it would cost time per entry.
     """
     mask = len(slots) - 1
     limit = (len(slots) * 5) >> 3
