@@ -84,7 +84,7 @@ def _variable(name: str, label: str, expression: str, *, several: bool) -> dashb
 
 def estimates() -> dashboard.Dashboard:
     """One survey: estimates with their confidence intervals, alert bounds, users per rung, the canary."""
-    return (
+    made = (
         _start(
             "Thaw: estimates",
             "thaw-estimates",
@@ -95,79 +95,83 @@ def estimates() -> dashboard.Dashboard:
             _variable("value", "Value", f'label_values({{__name__=~"{ESTIMATE}",{SURVEY}}}, value)', several=True)
         )
         .with_variable(_variable("window", "Window", f"label_values(thaw_users{{{SURVEY}}}, window)", several=False))
-        .with_panel(
-            number("Users", "Users of the window, on all rungs.", f'sum(thaw_users{{{SURVEY},window="$window"}})')
+    )
+    for made_panel in (*_numbers(), timeseries_band(), _means(), *_alert_bounds(), *_trust()):
+        made.with_panel(made_panel)
+    return made
+
+
+def _numbers() -> tuple[stat.Panel, ...]:
+    return (
+        number("Users", "Users of the window, on all rungs.", f'sum(thaw_users{{{SURVEY},window="$window"}})'),
+        number(
+            "Age of the last estimate",
+            "Time since the last estimate of the survey was computed.",
+            f"time() - max(thaw_last_estimate_timestamp_seconds{{{SURVEY}}})",
+            unit="s",
+        ),
+        number(
+            "Budget spent",
+            "Part of the lifetime budget that a device has spent if it answered in every window.",
+            f"max(thaw_budget_spent_ratio{{{SURVEY}}})",
+            unit="percentunit",
+        ),
+    )
+
+
+def _means() -> timeseries.Panel:
+    return (
+        panel(
+            "Means",
+            "Mean of each value with its confidence interval, in the unit of the survey's values.",
+            query(f"thaw_mean_estimate{{{PLACE}}}", "{{value}} {{unit}}", name="A"),
+            query(f"thaw_mean_lower_bound{{{PLACE}}}", "{{value}} lower", name="B"),
+            query(f"thaw_mean_upper_bound{{{PLACE}}}", "{{value}} upper", name="C"),
         )
-        .with_panel(
-            number(
-                "Age of the last estimate",
-                "Time since the last estimate of the survey was computed.",
-                f"time() - max(thaw_last_estimate_timestamp_seconds{{{SURVEY}}})",
-                unit="s",
-            )
-        )
-        .with_panel(
-            number(
-                "Budget spent",
-                "Part of the lifetime budget that a device has spent if it answered in every window.",
-                f"max(thaw_budget_spent_ratio{{{SURVEY}}})",
-                unit="percentunit",
-            )
-        )
-        .with_panel(timeseries_band())
-        .with_panel(
-            panel(
-                "Means",
-                "Mean of each value with its confidence interval, in the unit of the survey's values.",
-                query(f"thaw_mean_estimate{{{PLACE}}}", "{{value}} {{unit}}", name="A"),
-                query(f"thaw_mean_lower_bound{{{PLACE}}}", "{{value}} lower", name="B"),
-                query(f"thaw_mean_upper_bound{{{PLACE}}}", "{{value}} upper", name="C"),
-            )
-            .override_by_query("B", [_thin(), _dashed()])
-            .override_by_query("C", [_thin(), _dashed()])
-        )
-        .with_panel(
-            panel(
-                "Alert bounds of shares",
-                "A rule fires when its bound passes the dashed threshold. The bounds are always valid.",
-                query(f'thaw_alert_bound_ratio{{{SURVEY},window="$window"}}', "{{value}} {{side}}", name="A"),
-                query(f"thaw_alert_threshold_ratio{{{SURVEY}}}", "{{value}} {{side}} threshold", name="B"),
-                unit="percentunit",
-            ).override_by_query("B", [_dashed(), _grey()])
-        )
-        .with_panel(
-            panel(
-                "Alert bounds of means",
-                "The same for means, in the unit of the survey's values.",
-                query(f'thaw_alert_mean_bound{{{SURVEY},window="$window"}}', "{{value}} {{side}}", name="A"),
-                query(f"thaw_alert_mean_threshold{{{SURVEY}}}", "{{value}} {{side}} threshold", name="B"),
-            ).override_by_query("B", [_dashed(), _grey()])
-        )
-        .with_panel(
-            panel(
-                "Always-valid bounds",
-                "Wider than the confidence interval; they hold at every look at a window together.",
-                query(f"thaw_frequency_always_valid_lower_bound_ratio{{{PLACE}}}", "{{value}} lower", name="A"),
-                query(f"thaw_frequency_always_valid_upper_bound_ratio{{{PLACE}}}", "{{value}} upper", name="B"),
-                unit="percentunit",
-            )
-        )
-        .with_panel(
-            panel(
-                "Users per rung",
-                "Users whose last answer is of this rung. The schedule opens rungs one after the other.",
-                query(f'thaw_users{{{SURVEY},window="$window"}}', "rung {{rung}}"),
-            )
-        )
-        .with_panel(
-            panel(
-                "Canary",
-                "Distance of canaries from their known truth over the last five complete windows, in standard errors, "
-                "and the limit of the alert.",
-                query("thaw_canary_joint_z_score", "{{survey}}", name="A"),
-                query("thaw_limit_canary_z_score", "{{survey}} limit", name="B"),
-            ).override_by_query("B", [_dashed(), _grey()])
-        )
+        .override_by_query("B", [_thin(), _dashed()])
+        .override_by_query("C", [_thin(), _dashed()])
+    )
+
+
+def _alert_bounds() -> tuple[timeseries.Panel, ...]:
+    return (
+        panel(
+            "Alert bounds of shares",
+            "A rule fires when its bound passes the dashed threshold. The bounds are always valid.",
+            query(f'thaw_alert_bound_ratio{{{SURVEY},window="$window"}}', "{{value}} {{side}}", name="A"),
+            query(f"thaw_alert_threshold_ratio{{{SURVEY}}}", "{{value}} {{side}} threshold", name="B"),
+            unit="percentunit",
+        ).override_by_query("B", [_dashed(), _grey()]),
+        panel(
+            "Alert bounds of means",
+            "The same for means, in the unit of the survey's values.",
+            query(f'thaw_alert_mean_bound{{{SURVEY},window="$window"}}', "{{value}} {{side}}", name="A"),
+            query(f"thaw_alert_mean_threshold{{{SURVEY}}}", "{{value}} {{side}} threshold", name="B"),
+        ).override_by_query("B", [_dashed(), _grey()]),
+        panel(
+            "Always-valid bounds",
+            "Wider than the confidence interval; they hold at every look at a window together.",
+            query(f"thaw_frequency_always_valid_lower_bound_ratio{{{PLACE}}}", "{{value}} lower", name="A"),
+            query(f"thaw_frequency_always_valid_upper_bound_ratio{{{PLACE}}}", "{{value}} upper", name="B"),
+            unit="percentunit",
+        ),
+    )
+
+
+def _trust() -> tuple[timeseries.Panel, ...]:
+    return (
+        panel(
+            "Users per rung",
+            "Users whose last answer is of this rung. The schedule opens rungs one after the other.",
+            query(f'thaw_users{{{SURVEY},window="$window"}}', "rung {{rung}}"),
+        ),
+        panel(
+            "Canary",
+            "Distance of canaries from their known truth over the last five complete windows, in standard errors, "
+            "and the limit of the alert.",
+            query("thaw_canary_joint_z_score", "{{survey}}", name="A"),
+            query("thaw_limit_canary_z_score", "{{survey}} limit", name="B"),
+        ).override_by_query("B", [_dashed(), _grey()]),
     )
 
 

@@ -71,7 +71,7 @@ class ValueEstimate(msgspec.Struct, frozen=True):
 
 
 class AlertBound(msgspec.Struct, frozen=True):
-    """What an alert rule of the survey is judged by: a bound that holds at all looks, except with probability alpha.
+    """What an alert rule of the survey reads: a bound that holds at all looks, except with probability alpha.
 
     side `above`: a lower bound, and the rule fires when it exceeds the threshold; `below`: the mirror image.
     """

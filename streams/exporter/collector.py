@@ -1,4 +1,4 @@
-"""Prometheus metrics from what the reader found, made anew at every scrape."""
+"""Prometheus metrics from what the reader found, computed at every scrape."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Families:
 
 
 class ThawCollector(Collector):
-    """Makes all metrics anew at every scrape, so that the series of a removed survey or an old window end."""
+    """Computes all metrics at every scrape, so that the series of a removed survey or an old window end."""
 
     def __init__(self, reader: Reader, *, value_limit: int) -> None:
         self._reader, self._value_limit = reader, value_limit

@@ -72,7 +72,7 @@ class Feed:
         """Whether no more listeners are accepted."""
         return len(self._listeners) >= MOST_LISTENERS
 
-    def join(self) -> Listener:
+    def add_listener(self) -> Listener:
         """Return a new listener; it first gets the last health and alerts, and requests windows by itself."""
         listener = Listener()
         for key, message in self._latest.items():
@@ -80,7 +80,7 @@ class Feed:
         self._listeners.add(listener)
         return listener
 
-    def leave(self, listener: Listener) -> None:
+    def remove_listener(self, listener: Listener) -> None:
         """Remove a listener."""
         self._listeners.discard(listener)
 

@@ -29,7 +29,7 @@ STALE_LEAST_MS: Final = 15_000
 QUEUED_MS: Final = 15_000
 """A window that is in the recompute queue for longer than this means that the workers are behind."""
 CANARY_WINDOWS: Final = 5
-"""Complete windows that the canary is judged by; fewer hide a small but steady error."""
+"""Complete windows that the canary's score covers; fewer hide a small but steady error."""
 
 
 class Rates:
@@ -165,7 +165,7 @@ def make_health(
     rates: Rates,
     canary: CanaryScore | None,
 ) -> Health:
-    """Put everything together and judge it.
+    """Put everything together and derive the status.
 
     Args:
         now_ms: the time.

@@ -167,7 +167,7 @@ class Server:
         headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         response = web.StreamResponse(headers=headers | HEADERS)
         await response.prepare(request)
-        listener = self.feed.join()
+        listener = self.feed.add_listener()
         ping = asyncio.create_task(_ping(response))
         try:
             await response.write(b"retry: 2000\n\n")
@@ -177,7 +177,7 @@ class Server:
             pass  # the page was closed
         finally:
             ping.cancel()
-            self.feed.leave(listener)
+            self.feed.remove_listener(listener)
         return response
 
     async def _survey(self, request: web.Request) -> Any:

@@ -50,7 +50,7 @@ class AlertBound(msgspec.Struct, frozen=True):
 
     @property
     def firing(self) -> bool:
-        """Tell whether the value is surely beyond the threshold."""
+        """Tell whether the bound is beyond the threshold."""
         if self.bound is None:
             return False
         return self.bound > self.threshold if self.side == "above" else self.bound < self.threshold

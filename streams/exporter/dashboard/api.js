@@ -1,7 +1,7 @@
 // Requests to the exporter. All use fetch, server-sent events included, so that they can carry a token.
 
 const TOKEN = "thaw-token";
-const SILENT_MS = 10_000;
+const QUIET_MS = 10_000;
 
 export class NotAllowed extends Error {}
 
@@ -71,7 +71,7 @@ export async function listen({ opened, heard, lost }) {
   let pause = 500;
   for (;;) {
     const abort = new AbortController();
-    let silence = setTimeout(() => abort.abort(), SILENT_MS);
+    let silence = setTimeout(() => abort.abort(), QUIET_MS);
     try {
       const response = await request("/api/v1/events", { signal: abort.signal });
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -82,7 +82,7 @@ export async function listen({ opened, heard, lost }) {
         const { value, done } = await reader.read();
         if (done) break;
         clearTimeout(silence);
-        silence = setTimeout(() => abort.abort(), SILENT_MS);
+        silence = setTimeout(() => abort.abort(), QUIET_MS);
         for (const [name, data] of parser.push(value)) heard(name, data);
       }
       throw new Error("the exporter closed the connection");
