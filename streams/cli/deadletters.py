@@ -15,7 +15,7 @@ from producers.clock import system_clock
 from producers.survey.folder import SurveyFolder
 from streams.cli.main import NOT_READY
 from streams.kafka.reader import ReadError
-from streams.repair.dead_letters import Letter, ReportsProducer, look, read_letters, replay
+from streams.repair.dead_letters import ReportsProducer, StoredDeadLetter, look, read_dead_letters, replay
 from streams.settings import Settings, load_settings, settings_options
 
 _CONNECTION = ("kafka", "kafka_security", "kafka_ca", "kafka_cert", "kafka_key", "kafka_sasl", "kafka_user", "prefix")
@@ -122,7 +122,7 @@ def replay_command(
     return _ready(send) or status
 
 
-def as_data(letter: Letter) -> dict[str, Any]:
+def as_data(letter: StoredDeadLetter) -> dict[str, Any]:
     """Return a dead letter under stable keys, without its bytes."""
     return {
         "number": letter.number,
@@ -135,9 +135,9 @@ def as_data(letter: Letter) -> dict[str, Any]:
     }
 
 
-def _chosen(settings: Settings, reasons: Iterable[str]) -> Iterator[Letter]:
+def _chosen(settings: Settings, reasons: Iterable[str]) -> Iterator[StoredDeadLetter]:
     wanted = frozenset(reasons)
-    return (letter for letter in read_letters(settings) if not wanted or letter.reason in wanted)
+    return (letter for letter in read_dead_letters(settings) if not wanted or letter.reason in wanted)
 
 
 def _ready(action: Callable[[], None]) -> int:

@@ -19,14 +19,14 @@ _POLL_SECONDS = 0.05
 
 
 class Publisher:
-    """Sends messages and waits for the brokers' word. Connects at the first message; may be used by several threads."""
+    """Sends messages and waits for their acknowledgement. Connects at the first message; safe for several threads."""
 
     def __init__(self, settings: Settings) -> None:
         self._options: dict[str, Any] = librdkafka_options(settings) | {
             "enable.idempotence": True,
             "linger.ms": 5,
             "message.max.bytes": 8 << 20,
-            # Kept until the broker is back, not given up: the caller decides when to stop waiting.
+            # No limit here: the caller decides when to stop waiting.
             "message.timeout.ms": 0,
             "topic.metadata.refresh.interval.ms": 30_000,
         }

@@ -1,4 +1,4 @@
-"""Reading a topic from its start to its end, beside the workers and without their group: nothing is committed."""
+"""Reads a topic from its start to its end, outside the consumer group of the workers: nothing is committed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class ReadError(RuntimeError):
 
 @dataclass(frozen=True)
 class Held:
-    """What the broker still holds of a partition: the first offset, and when that record came (None: no record)."""
+    """What the broker still holds of a partition: its first offset, and the timestamp of that record, None if empty."""
 
     first_offset: int
     first_ms: int | None
 
 
 class Bus(Protocol):
-    """What is read again and again up to its end; `TopicReader` is one."""
+    """A topic that is read repeatedly up to its end; `TopicReader` is one."""
 
     def read(self) -> Iterator[list[FetchBatch]]:
         """Return what came since the last call (at first: everything), in batches, up to the end at this moment."""
@@ -54,7 +54,7 @@ class TopicReader:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",
-                # Questions about offsets wait behind a fetch on the same connection, one for each partition.
+                # Requests for offsets wait behind a fetch on the same connection, one for each partition.
                 "fetch.wait.max.ms": 20,
             }
         )
@@ -85,13 +85,13 @@ class TopicReader:
         try:
             found = self._consumer.list_topics(self._topic, timeout=_TIMEOUT_SECONDS).topics[self._topic]
             if found.error is not None:
-                raise ReadError(f"the broker has no topic {self._topic}; `thaw topics create` makes it")
+                raise ReadError(f"the broker has no topic {self._topic}; create it with `thaw topics create`")
             for partition in found.partitions:
                 low, _ = self._watermarks(partition)
                 self._held[partition] = Held(low, None)
                 self._next[partition] = low
         except KafkaException as error:
-            raise ReadError(f"no broker answered ({error.args[0].str()}); is THAW_KAFKA right?") from error
+            raise ReadError(f"no broker answered ({error.args[0].str()}); check THAW_KAFKA") from error
         return self._held
 
     def _watermarks(self, partition: int) -> tuple[int, int]:
@@ -102,7 +102,7 @@ class TopicReader:
         """Return what came since the last call, in batches, up to the end at this moment.
 
         Raises:
-            ReadError: the broker went away.
+            ReadError: the broker stopped answering.
         """
         for messages in self.messages():
             batches: dict[int, list[Record]] = {}
@@ -130,20 +130,20 @@ class TopicReader:
                 found = self._consumer.consume(_MESSAGES_AT_ONCE, timeout=_WAIT_SECONDS)
                 silent = 0 if found else silent + 1
                 if silent * _WAIT_SECONDS > 3 * _TIMEOUT_SECONDS:
-                    raise ReadError(f"the broker sends nothing of {self._topic} any more; is it away?")
-                good = [message for message in found if not self._is_note(message, ends, open_partitions)]
+                    raise ReadError(f"the broker stopped sending {self._topic}; check that it runs")
+                good = [message for message in found if not self._is_end(message, ends, open_partitions)]
                 if good:
                     yield good
         except KafkaException as error:
             raise ReadError(f"{self._topic} cannot be read: {error.args[0].str()}") from error
 
-    def _is_note(self, message: Message, ends: dict[int, int], open_partitions: set[int]) -> bool:
-        """Keep count of how far a partition was read; tell whether this is no record but the broker's word."""
+    def _is_end(self, message: Message, ends: dict[int, int], open_partitions: set[int]) -> bool:
+        """Note how far a partition was read; tell whether this is the end of a partition instead of a record."""
         partition, error = cast(int, message.partition()), message.error()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             raise ReadError(f"{self._topic} cannot be read: {error.str()}")
         offset = cast(int, message.offset())
-        # The end of a partition is told with the offset behind it, which may lie behind records that are gone.
+        # The end of a partition comes with the next offset, which may lie beyond deleted records.
         self._next[partition] = max(self._next[partition], offset if error is not None else offset + 1)
         if self._next[partition] >= ends[partition]:
             open_partitions.discard(partition)

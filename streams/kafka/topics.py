@@ -40,7 +40,7 @@ class Finding:
     differences: tuple[str, ...] = ()
 
     def sentence(self) -> str:
-        """Say it in one line."""
+        """Return it as one line."""
         name = self.spec.name
         if self.step == "create":
             options = ", ".join(f"{key}={value}" for key, value in self.spec.settings.items())
@@ -48,20 +48,20 @@ class Finding:
         if self.step == "differs":
             return f"{name}: exists, but {'; '.join(self.differences)}"
         if self.step == "unknown":
-            return f"{name}: exists; this broker does not tell its settings, so they are not checked"
-        return f"{name}: exists and is as it should be"
+            return f"{name}: exists; its settings cannot be read from this broker and are not checked"
+        return f"{name}: exists as required"
 
 
 class TopicError(RuntimeError):
-    """Topics cannot be looked at or created; the message says why and what to do."""
+    """Topics cannot be read or created; the message says why and what to do."""
 
 
 def wanted(settings: Settings, surveys: Iterable[Survey]) -> list[TopicSpec]:
     """Return what must be there for these surveys.
 
-    Reports are kept as long as the longest survey counts late ones, plus a day: so long a worker may be away without
-    losing anything. The broker's own clock stamps them, since it judges whether a report is late. Dead letters live as
-    long as reports. Of estimates the last of every window is kept, and as long as reports.
+    Reports are kept as long as the longest survey counts late ones, plus a day: a worker may be down for that long
+    without losing reports. The broker's clock stamps them: it decides whether a report is late. Dead letters are kept
+    as long as reports. Of estimates the last of every window is kept, and as long as reports.
     """
     retention_ms = max((survey.windows.size_ms + survey.retention_ms for survey in surveys), default=0) + DAY_MS
     return [
@@ -96,7 +96,7 @@ def wanted(settings: Settings, surveys: Iterable[Survey]) -> list[TopicSpec]:
 
 
 class Topics:
-    """Looks at topics and creates missing ones, on any broker that librdkafka can talk to."""
+    """Compares topics and creates missing ones, on any broker that librdkafka supports."""
 
     def __init__(self, settings: Settings, *, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
         self._admin = AdminClient(librdkafka_options(settings))
@@ -113,9 +113,9 @@ class Topics:
             found = self._admin.list_topics(timeout=self._timeout_seconds)
         except KafkaException as error:
             raise TopicError(
-                f"no broker answered within {self._timeout_seconds:g} s: {_words(error)}; is THAW_KAFKA right?"
+                f"no broker answered within {self._timeout_seconds:g} s: {_text(error)}; check THAW_KAFKA"
             ) from error
-        # librdkafka's mock cluster neither creates nor describes topics, and does not say so: requests run out of time.
+        # librdkafka's mock cluster neither creates nor describes topics, and does not report it: requests time out.
         self._is_embedded = (found.cluster_id or "").startswith("mockCluster")
         return {name: len(topic.partitions) for name, topic in found.topics.items() if topic.error is None}
 
@@ -144,7 +144,7 @@ class Topics:
         return findings
 
     def create(self, specs: Sequence[TopicSpec]) -> None:
-        """Create these topics; one that somebody else created in the meantime is fine.
+        """Create these topics; one that was created in the meantime is accepted.
 
         Raises:
             TopicError: the broker refuses, or cannot create topics at all.
@@ -172,7 +172,7 @@ class Topics:
             except KafkaException as error:
                 if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
                     continue
-                raise TopicError(f"{name}: the broker refused to create it: {_words(error)}") from error
+                raise TopicError(f"{name}: the broker refused to create it: {_text(error)}") from error
 
     def _settings_of(self, name: str) -> dict[str, str] | None:
         if self._is_embedded:
@@ -182,7 +182,7 @@ class Topics:
             future = self._admin.describe_configs([resource], request_timeout=self._timeout_seconds)[resource]
             return {key: entry.value for key, entry in future.result(timeout=2 * self._timeout_seconds).items()}
         except KafkaException as error:
-            raise TopicError(f"{name}: the broker does not tell its settings: {_words(error)}") from error
+            raise TopicError(f"{name}: its settings cannot be read: {_text(error)}") from error
 
 
 def _same(actual: str | None, expected: str) -> bool:
@@ -194,5 +194,5 @@ def _code(error: KafkaException) -> Any:
     return error.args[0].code()
 
 
-def _words(error: KafkaException) -> str:
+def _text(error: KafkaException) -> str:
     return str(error.args[0].str())

@@ -1,8 +1,7 @@
-"""Looking at dead letters, and sending again those that would be taken now.
+"""Inspects dead letters, and replays those that a worker would accept now.
 
-A letter is worth sending again when what was wrong with it has changed: its survey is known now, its version can be
-read now, its window has begun. Whether that is so is asked of the very code of the worker. Sending a letter twice
-does no harm: a report counts once.
+A dead letter is worth a replay when its fault is gone: its survey is known now, its version can be read now, its
+window has begun. The worker's own check decides. Replaying twice is harmless: a report counts once.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ _PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})\[(?P<partition>[0-9]{1,9}
 
 
 @dataclass(frozen=True)
-class Letter:
-    """One dead letter as it lies in its topic. `number` is its offset there and names it."""
+class StoredDeadLetter:
+    """One dead letter in its topic. `number` is its offset there and identifies it."""
 
     number: int
     received_ms: int
     reason: str
     place: str
-    """Where it came from: topic[partition]@offset; empty if the letter does not say."""
+    """Where it came from: topic[partition]@offset; empty if unknown."""
     frame: bytes
 
     @classmethod
-    def of(cls, message: Message) -> Letter:
-        """Read a letter; what others may have put into the topic gets an empty reason and place."""
+    def of(cls, message: Message) -> StoredDeadLetter:
+        """Read a dead letter; other messages of the topic get an empty reason and place."""
         headers = dict(cast(Sequence[tuple[str, bytes | None]], message.headers() or []))
         return cls(
             number=cast(int, message.offset()),
@@ -62,11 +61,11 @@ class Letter:
 
 
 def _text(raw: bytes | None) -> str:
-    """Return a header as printable text: a stranger may have written it."""
-    return "".join(letter if letter.isprintable() else "?" for letter in (raw or b"")[:300].decode("utf-8", "replace"))
+    """Return a header as printable text: its writer is not known."""
+    return "".join(sign if sign.isprintable() else "?" for sign in (raw or b"")[:300].decode("utf-8", "replace"))
 
 
-def read_letters(settings: Settings) -> Iterator[Letter]:
+def read_dead_letters(settings: Settings) -> Iterator[StoredDeadLetter]:
     """Return all dead letters that the broker still holds, oldest first.
 
     Raises:
@@ -75,12 +74,12 @@ def read_letters(settings: Settings) -> Iterator[Letter]:
     with TopicReader(settings, settings.dead_letters_topic) as reader:
         for messages in reader.messages():
             for message in messages:
-                yield Letter.of(message)
+                yield StoredDeadLetter.of(message)
 
 
 @dataclass(frozen=True)
 class FrameView:
-    """What the header of a frame says, or what is wrong with it. Claims, all of them."""
+    """The header of a frame, or its fault. None of it has been verified."""
 
     fault: str
     version: int | None = None
@@ -91,7 +90,7 @@ class FrameView:
 
 
 def look(frame: bytes) -> list[FrameView]:
-    """Read the headers of a letter's frames without believing them."""
+    """Read the headers of a dead letter's frames without verifying them."""
     views = []
     for item in wire.headers(frame):
         if isinstance(item, wire.FrameError):
@@ -102,22 +101,24 @@ def look(frame: bytes) -> list[FrameView]:
     return views
 
 
-def judge(letter: Letter, surveys: SurveyLookup, partitions: int, now_ms: int) -> tuple[list[Outgoing], list[str]]:
-    """Return the messages that a worker would take now, and why the rest of the letter stays dead.
+def judge(
+    dead_letter: StoredDeadLetter, surveys: SurveyLookup, partitions: int, now_ms: int
+) -> tuple[list[Outgoing], list[str]]:
+    """Return the messages that a worker would accept now, and the reasons of the frames that stay dead.
 
-    Every frame goes to the partition that its shard belongs to, wherever it was found. Now is when the broker would
-    stamp it, so a report whose survey no longer takes answers stays dead as `expired`.
+    Every frame goes to the partition that its shard belongs to, wherever it was found. The broker would
+    stamp it now, so a report whose survey accepts no more answers stays dead as `expired`.
     """
     alive: list[Outgoing] = []
     dead: list[str] = []
-    for item in wire.headers(letter.frame):
+    for item in wire.headers(dead_letter.frame):
         if isinstance(item, wire.FrameError):
             dead.append(item.reason)
             continue
-        frame = letter.frame[item.start : item.start + item.length]
+        frame = dead_letter.frame[item.start : item.start + item.length]
         partition = partition_of(item.shard, partitions)
-        record = Record(letter.number, now_ms, frame)
-        batch = FetchBatch("", partition, letter.number, letter.number + 1, [record])
+        record = Record(dead_letter.number, now_ms, frame)
+        batch = FetchBatch("", partition, dead_letter.number, dead_letter.number + 1, [record])
         checked = check([batch], surveys, partitions, now_ms)
         if checked.reports:
             alive.append(Outgoing(partition, frame))
@@ -128,7 +129,7 @@ def judge(letter: Letter, surveys: SurveyLookup, partitions: int, now_ms: int) -
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay did, in frames: sent again, left out as copies of others, still dead by reason."""
+    """What a replay did, in frames: sent, skipped as copies of others, still dead by reason."""
 
     sent: int
     copies: int
@@ -136,18 +137,18 @@ class Replayed:
 
 
 def replay(
-    letters: Iterable[Letter],
+    dead_letters: Iterable[StoredDeadLetter],
     surveys: SurveyLookup,
     send: Callable[[Sequence[Outgoing]], None],
     *,
     partitions: int,
     now_ms: int,
 ) -> Replayed:
-    """Send again what would be taken now; a letter that stands twice (a worker died behind it) is sent once."""
+    """Send what would be accepted now; a dead letter that was published twice (a worker crashed) is sent once."""
     sent, copies, still_dead = 0, 0, Counter[str]()
     known: set[bytes] = set()
-    for letter in letters:
-        alive, dead = judge(letter, surveys, partitions, now_ms)
+    for dead_letter in dead_letters:
+        alive, dead = judge(dead_letter, surveys, partitions, now_ms)
         still_dead.update(dead)
         fresh = [message for message in alive if message.value not in known]
         known.update(message.value for message in fresh)
@@ -168,7 +169,7 @@ class ReportsProducer:
         self._errors: list[KafkaError] = []
 
     def __call__(self, messages: Sequence[Outgoing]) -> None:
-        """Hand messages over; `finish` says whether they arrived."""
+        """Hand messages over; `finish` raises unless they arrived."""
         for message in messages:
             while True:
                 try:

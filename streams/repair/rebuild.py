@@ -1,12 +1,12 @@
-"""Counting a survey again from Kafka alone: the answer to a store that was lost, damaged, or is not believed.
+"""Counts a survey again from Kafka alone, for a store that was lost, damaged or is in doubt.
 
-The order of looking makes it safe beside working workers:
+This order makes it safe while workers run:
 
-1. see the state of each log in the store;
-2. read Kafka to its end. Whatever the store held at step 1 came from there, so the new count lacks nothing of it;
-3. put the new log in the place of the old one, if that is still in the state of step 1; otherwise begin again.
+1. note the state of each report log in the store;
+2. read Kafka to its end. What the store held at step 1 came from there, so the new count lacks nothing of it;
+3. replace the report log, if it is still in the state of step 1; otherwise start again.
 
-A window whose first reports Kafka no longer holds is never shortened: there the new count is added to the stored one.
+A window whose first reports Kafka no longer holds is never shortened: its new count is merged with the stored one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from streams.worker.fold import check
 from streams.worker.table import Table
 
 ROUNDS: Final = 20
-"""How often logs that workers change meanwhile are looked at again. Fewer: a busy survey is given up too early."""
+"""Attempts for report logs that workers change in between. Fewer: a survey with much traffic is given up too early."""
 
 Status = Literal["equal", "differs", "unreadable", "replaced", "moving"]
 
@@ -53,7 +53,7 @@ class WindowCount:
 
 
 class _Only:
-    """Knows one survey, so that frames of others are passed over."""
+    """Finds one survey, so that frames of others are skipped."""
 
     def __init__(self, survey: Survey) -> None:
         self._survey = survey
@@ -63,7 +63,7 @@ class _Only:
 
 
 class Recount:
-    """The tables of a survey as Kafka alone tells them; grows with every `catch_up`."""
+    """The tables of a survey counted from Kafka alone; grows with every `catch_up`."""
 
     def __init__(
         self, bus: Bus, survey: Survey, *, partitions: int, window_ms: int | None = None, clock: Clock = system_clock
@@ -122,9 +122,9 @@ class Rebuilder:
         self.recount = Recount(bus, survey, partitions=partitions, window_ms=window_ms, clock=clock)
 
     def run(self, *, replace: bool) -> list[WindowCount]:
-        """Count everything again and compare; with `replace` put right what differs. Oldest window first."""
+        """Count everything again and compare; with `replace`, replace what differs. Oldest window first."""
         self.recount.catch_up()
-        # With the windows that only the store knows: nothing in Kafka may be the very thing that differs.
+        # Windows that only the store has are compared too: they differ if Kafka has no reports for them.
         known = {
             window_ms for window_ms in self._store.estimates.window_starts(self._survey.id) if self._wanted(window_ms)
         }
@@ -154,7 +154,7 @@ class Rebuilder:
             self.recount.catch_up()
             looked |= {key: self._compare(key, stored[key]) for key in left}
             if not replace:
-                # What came in between is not known to be missing: only a log that stood still can be judged.
+                # Reports that arrived in between are not missing: only an unchanged log can be judged.
                 now = self._store.log.seen(left)
                 left = [key for key in left if looked[key].differs and now[key] != seen[key]]
             else:

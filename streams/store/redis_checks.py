@@ -1,4 +1,4 @@
-"""What a Redis says about itself: which promises its settings cannot keep, and whether it has been started anew."""
+"""Checks of a Redis server: guarantees that its settings cannot keep, and restarts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCANNED_AT_ONCE: Final = 1_000
 
 
 def warnings(settings: Mapping[str, str]) -> Iterator[str]:
-    """Say in plain words which promises settings of Redis (as CONFIG GET tells them) cannot keep."""
+    """Return the guarantees that settings of Redis (as CONFIG GET returns them) cannot keep."""
     policy = settings.get("maxmemory-policy", "noeviction")
     if policy != "noeviction":
         yield (
@@ -31,13 +31,13 @@ def warnings(settings: Mapping[str, str]) -> Iterator[str]:
         )
     elif settings.get("appendfsync", "everysec") == "no":
         yield (
-            "Redis runs with appendfsync no: a power cut loses what the system had not written yet, often 30 seconds, "
+            "Redis runs with appendfsync no: a power cut loses what the system had not written, often 30 seconds, "
             "which workers then read again from Kafka; set appendfsync everysec"
         )
 
 
 def run_id(client: Any) -> bytes | None:
-    """Return what names this run of the server, new after every restart and failover; None if it may not say."""
+    """Return the id of this run of the server, new after every restart and failover; None if it cannot be read."""
     try:
         return str(client.info("server")["run_id"]).encode()
     except (ResponseError, KeyError):
@@ -45,7 +45,7 @@ def run_id(client: Any) -> bytes | None:
 
 
 def counted_windows(client: Any, base: str) -> set[tuple[str, int]]:
-    """Return survey id and window start of every window with counts, by looking at all keys; seconds for millions."""
+    """Return survey id and window start of every window with counts, by scanning all keys; seconds for millions."""
     literal = re.sub(r"([\\*?\[\]])", r"\\\1", base)
     found = set()
     for key in client.scan_iter(match=f"{literal}{{*}}:head:*", count=_SCANNED_AT_ONCE):

@@ -1,11 +1,11 @@
-"""The bounds that alert rules read: right at all looks of a window's life together, except with the rule's alpha.
+"""The always-valid bounds that alert rules read: right at all looks at a window together, except with the rule's alpha.
 
 Which construction serves a rule (docs/always-valid.md has both) follows from how the survey combines rungs:
 
 * `mle`, or a single rung: the likelihood e-process, a function of the tally alone; nothing is stored.
 * `stratified`: checkpoints, whose state is replaced by compare-and-set, so that no two workers spend one alpha.
 * `auto`, `pooled`: both, each with half of alpha. The e-process is shown while the rungs agree and the checkpoints once
-  they do not, so that the rule does not go blind when the estimate turns to stratified.
+  they do not, so that the rule keeps a bound when the estimate turns to stratified.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STATE = "checkpoints"
 
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True):
-    """The checkpoint of one rule; a rule that was changed in the survey file is another rule and begins anew."""
+    """The checkpoint of one rule; a rule that was changed in the survey file is another rule and starts again."""
 
     rule: tuple[str, str, float, float]
     number: int
@@ -115,7 +115,7 @@ def _checkpoints(
         if stored.swap(survey.id, STATE, window_ms, raw, new, Shape.of(survey).expires_ms(window_ms)):
             states = due
         else:
-            logger.info("%s, window %d: another worker took the checkpoint", survey.id, window_ms)
+            logger.info("%s, window %d: another worker stored this checkpoint; using that one", survey.id, window_ms)
             states = _decode(stored.get(survey.id, STATE, window_ms), survey.alerts, part)
     shares = []
     for rule, state, tally in zip(survey.alerts, states, tallies, strict=True):
@@ -153,7 +153,7 @@ def _decode(raw: bytes, rules: Sequence[AlertRule], part: float) -> list[Checkpo
     try:
         rows = {row.rule: row for row in msgspec.json.decode(raw, type=list[_Stored])} if raw else {}
     except msgspec.MsgspecError as error:
-        logger.warning("stored checkpoints cannot be read, so they begin anew: %s", error)
+        logger.warning("stored checkpoints cannot be read and start again: %s", error)
         rows = {}
     return [_checkpoint(rows.get(_name(rule, part))) for rule in rules]
 

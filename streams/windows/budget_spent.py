@@ -1,7 +1,7 @@
-"""How much of their lifetime budget devices have spent, as far as a collector can tell without knowing any device.
+"""The part of its lifetime budget that a device has spent on a survey if it answered in every window.
 
-No device says what it has left: that would follow it through its life. But when the first window of a survey was, and
-what its windows cost those who answer, are public; together they tell what a device has spent that answered every time.
+Devices do not report what they have left: that would link their windows. The start of the first window and the cost
+of a window are public; together they give the budget of a device that answered every time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streams.windows.record import EstimateRecord
 STATE = "first"
 
 REFRESH_MS = 3_600_000
-"""How often the state's life is prolonged. Shorter: more writes that change nothing."""
+"""How often the expiry of the state is extended. Shorter: more writes that change nothing."""
 
 _ATTEMPTS = 5
 
@@ -45,7 +45,7 @@ class FirstWindows:
             if self._states.swap(survey.id, STATE, None, raw, b"%d" % first_ms, now_ms + KEEP_MS):
                 self._noted[survey.id] = first_ms, now_ms
                 return
-        # Others write it all the time; the next window will find its turn.
+        # Contended on every attempt; the next window tries again.
 
 
 def first_window_ms(states: SmallStates, survey_id: str) -> int | None:

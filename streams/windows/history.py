@@ -1,8 +1,6 @@
-"""One window's life: how its estimate and band changed while rungs opened, as a bounded list of compact points.
+"""The estimate history of a window: how estimate and band changed while rungs opened, as compact points.
 
-A point is stored with every estimate, in the same atomic step. Once a window has `HISTORY_POINTS` of them, each new one
-costs the point whose neighbours are closest to each other in time, so that first and last stay, and the rest spreads
-evenly over the life that was seen.
+A point is stored with every estimate, in the same atomic step; `EstimateStore.save` bounds their number.
 """
 
 from __future__ import annotations
@@ -14,8 +12,8 @@ import msgspec
 from streams.windows.record import EstimateRecord
 
 HISTORY_VALUES: Final = 24
-"""Values kept per point, the most frequent of that moment. More: a survey with many values costs more for its lives
-than for its counts."""
+"""Values kept per point, the most frequent of that moment. More: a survey with many values costs more memory for its
+histories than for its counts."""
 
 
 class HistoryPoint(msgspec.Struct, frozen=True):

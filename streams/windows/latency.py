@@ -1,4 +1,4 @@
-"""How long it takes from the emission of a frame to a stored estimate that contains it."""
+"""Latency from the emission of a frame to a stored estimate that contains it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 MAX_PENDING = 100_000
-"""Frames waiting for their estimate. More: memory while Redis or Kafka is away. Fewer: gaps in the histogram then."""
+"""Frames waiting for their estimate. More: memory while Redis or Kafka is down. Fewer: gaps in the histogram then."""
 
 
 class Emission(NamedTuple):
@@ -20,7 +20,7 @@ class Emission(NamedTuple):
 
 
 class Latencies:
-    """Frames that were applied here and wait for an estimate, computed by whichever worker. Safe to share."""
+    """Frames applied here that wait for an estimate of any worker. Safe for several threads."""
 
     def __init__(self, *, limit: int = MAX_PENDING) -> None:
         self._lock = threading.Lock()

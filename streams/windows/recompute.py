@@ -1,17 +1,4 @@
-"""From counts to estimates, at every tick and without a leader.
-
-After a restart of the store every window is marked: it may have lost marks. Then, for every window with a mark, by
-whichever worker wins its lock:
-
-1. read the mark, then the tallies of all shards;
-2. estimate;
-3. store the estimate, if the lock is still ours;
-4. publish it and wait for the broker;
-5. remove the mark, if no new one was set since step 1;
-6. give the lock back.
-
-A crash anywhere leaves the mark, and the next tick of any worker does it again: every step may be repeated.
-"""
+"""Recomputes the estimates of queued windows at every tick. No leader is needed: each window has a short lock."""
 
 from __future__ import annotations
 
@@ -40,9 +27,9 @@ from streams.windows.record import EstimateRecord, RecordError, decode_estimate,
 
 logger = logging.getLogger(__name__)
 
-# Longer than any estimate takes: an estimate whose lock ran out is thrown away, and would be again at the next tick.
-# Shorter than anybody wants to wait for the windows of a worker that was killed.
 LOCK_MS = 15_000
+"""Shorter than an estimate takes: the estimate is discarded when its lock expires, and again at the next tick. Longer:
+the windows of a killed worker wait for that long."""
 
 Publish = Callable[[Sequence[Outgoing]], None]
 """Returns when the brokers have the messages; raises PublishError otherwise."""
@@ -50,7 +37,7 @@ Publish = Callable[[Sequence[Outgoing]], None]
 
 @dataclass(frozen=True)
 class _Done:
-    mark: QueuedWindow
+    queued: QueuedWindow
     secret: bytes
     message: Outgoing
 
@@ -66,8 +53,8 @@ def estimate(survey: Survey, tally: Tally) -> Estimates:
 def always_valid(survey: Survey, tally: Tally, estimates: Estimates) -> tuple[Floats, Floats] | None:
     """Return bounds that hold at every look, or None where they cannot be had.
 
-    They need rungs that do not depend on values; whoever asked for a stratified estimate, or got one because the rungs
-    disagree, cannot rely on that.
+    They need rungs that do not depend on values. A stratified estimate, asked for or chosen because the rungs disagree,
+    does not assume that.
     """
     if estimates.method == "stratified":
         return None
@@ -75,7 +62,7 @@ def always_valid(survey: Survey, tally: Tally, estimates: Estimates) -> tuple[Fl
 
 
 class Recomputer:
-    """Recomputes marked windows. Has a store connection of its own, since it runs in a thread of its own."""
+    """Recomputes queued windows. Needs its own store connection, since it runs in its own thread."""
 
     def __init__(
         self,
@@ -107,70 +94,81 @@ class Recomputer:
                 self._redis.down(error)
                 self._metrics.store_up.set(0)
             except PublishError as error:
-                logger.warning("estimates are stored but not published yet: %s", error)
+                logger.warning("estimates are stored but not published: %s; retrying at the next tick", error)
 
     def tick(self, stop: threading.Event | None = None) -> int:
-        """Recompute every marked window that no other worker has; return how many were done.
+        """Recompute every queued window that no other worker has locked; return how many were done.
+
+        1. after a restart of the store, put every window with counts into the queue: it may have lost queued windows
+        2. read the queue; for each window take the lock, read the tallies of all shards, estimate, and save if the lock
+           still holds
+        3. publish the estimates and wait for the broker
+        4. remove the windows from the queue, unless they were put again since step 2
+        5. release the locks
+
+        Every step may be repeated: a crash leaves the window in the queue for the next tick of any worker.
 
         Raises:
-            StoreUnavailableError, PublishError: the marks that are left stand for what is left to do.
+            StoreUnavailableError, PublishError: what is left to do is still in the queue.
         """
         now_ms = self._clock()
         surveys = {survey.id: survey for survey in self._surveys.surveys(now_ms)}
         done: list[_Done] = []
-        marked = self._store.queue.put_after_restart()
-        if marked:
-            logger.info("Redis was started anew; %d windows are estimated again", marked)
+        restored = self._store.queue.put_after_restart()
+        if restored:
+            logger.info("Redis restarted and may have lost queued windows; recomputing all %d windows", restored)
         try:
-            for mark in self._store.queue.entries():
+            for queued in self._store.queue.entries():
                 if stop is not None and stop.is_set():
                     break
-                survey = surveys.get(mark.survey_id)
+                survey = surveys.get(queued.survey_id)
                 if survey is None:
                     continue  # another worker may know it, or its file comes later
-                if Shape.of(survey).expires_ms(mark.window_ms) <= now_ms:
-                    self._store.queue.remove(mark)
-                    self._latencies.forget((mark.survey_id, mark.window_ms))
+                if Shape.of(survey).expires_ms(queued.window_ms) <= now_ms:
+                    self._store.queue.remove(queued)
+                    self._latencies.forget((queued.survey_id, queued.window_ms))
                     continue
-                secret = self._store.queue.lock(mark.survey_id, mark.window_ms, LOCK_MS)
+                secret = self._store.queue.lock(queued.survey_id, queued.window_ms, LOCK_MS)
                 if secret is not None:
-                    self._recompute(survey, mark, secret, done)
+                    self._recompute(survey, queued, secret, done)
             self._publish([work.message for work in done])
             for work in done:
-                self._store.queue.remove(work.mark)
+                self._store.queue.remove(work.queued)
         finally:
             self._unlock(done)
         self._settle_others()
         return len(done)
 
-    def _recompute(self, survey: Survey, mark: QueuedWindow, secret: bytes, done: list[_Done]) -> None:
-        window = (mark.survey_id, mark.window_ms)
+    def _recompute(self, survey: Survey, queued: QueuedWindow, secret: bytes, done: list[_Done]) -> None:
+        window = (queued.survey_id, queued.window_ms)
         shape = Shape.of(survey)
         with self._metrics.recompute_seconds.time():
             read_ms = self._clock()
-            tally = self._store.estimates.tally(survey.id, mark.window_ms, survey.shards, shape)
+            tally = self._store.estimates.tally(survey.id, queued.window_ms, survey.shards, shape)
             try:
-                record = self._record(survey, mark.window_ms, tally, read_ms)
+                record = self._record(survey, queued.window_ms, tally, read_ms)
             except StoreUnavailableError:
                 raise
             except Exception as error:
-                # One window that cannot be estimated must not keep the others from being; the mark stays.
+                # A window that cannot be estimated must not stop the others; it stays in the queue.
                 self._store.queue.unlock(*window, secret)
                 self._metrics.recompute_failures.inc()
                 if self._failed.get(window) != str(error):
                     self._failed[window] = str(error)
-                    logger.exception("no estimate for %s, window %d: %s", *window, error)
+                    logger.exception("%s, window %d: no estimate (%s); it stays in the queue", *window, error)
                 return
             self._failed.pop(window, None)
             payload = record.encode()
-            expires_ms = shape.expires_ms(mark.window_ms)
+            expires_ms = shape.expires_ms(queued.window_ms)
             if not self._store.estimates.save(*window, secret, payload, expires_ms, point=encode_point(record)):
-                logger.info("%s, window %d: the lock ran out; another worker does it again", *window)
+                logger.info(
+                    "%s, window %d: lock expired during the estimate; discarded, the window is recomputed", *window
+                )
                 return
         self._settle(window, read_ms, self._clock())
-        self._first_windows.note(survey, mark.window_ms, self._clock())
-        key = f"{survey.id}:{mark.window_ms}".encode()
-        done.append(_Done(mark, secret, Outgoing(self._topic, payload, key, (("schema", b"thaw.estimate.v1"),))))
+        self._first_windows.note(survey, queued.window_ms, self._clock())
+        key = f"{survey.id}:{queued.window_ms}".encode()
+        done.append(_Done(queued, secret, Outgoing(self._topic, payload, key, (("schema", b"thaw.estimate.v1"),))))
 
     def _record(self, survey: Survey, window_ms: int, tally: Tally, read_ms: int) -> EstimateRecord:
         estimates = estimate(survey, tally)
@@ -189,9 +187,9 @@ class Recomputer:
     def _unlock(self, done: Sequence[_Done]) -> None:
         for work in done:
             try:
-                self._store.queue.unlock(work.mark.survey_id, work.mark.window_ms, work.secret)
+                self._store.queue.unlock(work.queued.survey_id, work.queued.window_ms, work.secret)
             except StoreUnavailableError:
-                return  # they run out by themselves
+                return  # they expire
 
     def _settle(self, window: tuple[str, int], read_ms: int, stored_ms: int) -> None:
         for emission in self._latencies.settle(window, read_ms):
@@ -199,7 +197,7 @@ class Recomputer:
             self._metrics.latency.observe_many(seconds, emission.frames)
 
     def _settle_others(self) -> None:
-        """Look at estimates of frames from here that another worker computed."""
+        """Settle frames applied here whose estimate another worker computed."""
         for window in self._latencies.windows():
             payload = self._store.estimates.read(*window)
             if payload is not None:

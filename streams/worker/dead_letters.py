@@ -1,6 +1,6 @@
-"""Dead letters: reports that cannot be right, kept with a reason and their original bytes, and nothing more.
+"""Sends dead letters: refused frames with a reason and their original bytes.
 
-A dead letter must never know more than the report did: no key, and headers only for the reason and the place.
+A dead letter must not hold more than the frame did: it has no key, and headers only for the reason and the place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REASON_HEADER = "dlq-reason"
 OFFSET_HEADER = "dlq-offset"
 
 SEND_AT_ONCE = 5_000
-"""Letters handed to the producer before it is waited for. More: a flood of tiny bad frames takes more memory."""
+"""Dead letters handed to the producer before waiting for it. More: a flood of tiny bad frames takes more memory."""
 
 
 def to_message(topic: str, letter: DeadLetter) -> Outgoing:
@@ -49,21 +49,21 @@ class DeadLetterSender:
         self._publisher, self._topic, self._metrics = publisher, topic, metrics
         self._patience_seconds, self._stopping = patience_seconds, stopping
 
-    def __call__(self, letters: Sequence[DeadLetter]) -> None:
+    def __call__(self, dead_letters: Sequence[DeadLetter]) -> None:
         """Send them all.
 
         Raises:
             RestartRequired: the brokers do not take them; their batch must not be acknowledged.
         """
-        for start in range(0, len(letters), SEND_AT_ONCE):
-            self._send(letters[start : start + SEND_AT_ONCE])
-        firsts = {letter.reason: letter for letter in reversed(letters)}
-        for reason, count in Counter(letter.reason for letter in letters).items():
+        for start in range(0, len(dead_letters), SEND_AT_ONCE):
+            self._send(dead_letters[start : start + SEND_AT_ONCE])
+        firsts = {letter.reason: letter for letter in reversed(dead_letters)}
+        for reason, count in Counter(letter.reason for letter in dead_letters).items():
             self._metrics.dead_letters.labels(reason).inc(count)
             first = firsts[reason]
-            # One line for a whole flood: whoever can send bad frames must not be able to fill the disk with words.
+            # One line for a whole flood: bad frames must not be able to fill the disk with log lines.
             logger.warning(
-                "%s[%d]@%d: refused (%s)%s; sent to %s",
+                "%s[%d]@%d: frame refused (%s)%s; sent to %s, see `thaw deadletters`",
                 first.topic,
                 first.partition,
                 first.offset,
@@ -72,12 +72,12 @@ class DeadLetterSender:
                 self._topic,
             )
 
-    def _send(self, letters: Sequence[DeadLetter]) -> None:
+    def _send(self, dead_letters: Sequence[DeadLetter]) -> None:
         try:
             self._publisher.send(
-                [to_message(self._topic, letter) for letter in letters],
+                [to_message(self._topic, letter) for letter in dead_letters],
                 wait_seconds=self._patience_seconds,
                 stopping=self._stopping,
             )
         except PublishError as error:
-            raise RestartRequired(f"dead letters cannot be sent: {error}") from error
+            raise RestartRequired(f"dead letters were not sent, the batch stays in Kafka: {error}") from error

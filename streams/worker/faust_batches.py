@@ -25,17 +25,17 @@ from streams.kafka.messages import FetchBatch, Record
 
 logger = logging.getLogger(__name__)
 _STEPS = logging.getLogger("faust.batches")
-"""For the lines in which Faust's services tell of their every step; kept quiet like those of Faust itself."""
+"""For the lines that Faust's services log at every step; limited like those of Faust itself."""
 
 StartOffsets = Callable[[Mapping[TP, int | None]], Awaitable[Mapping[TP, int]]]
-"""Given Kafka's committed offsets (None: never committed), tells where to start reading."""
+"""Given Kafka's committed offsets (None: never committed), returns where to start reading."""
 
 
 class _Results(OrderedDict[Any, Any]):
-    """What aiokafka's fetcher holds for each partition until it is asked for, with records in our own form.
+    """What aiokafka's fetcher holds for each partition until it is asked for, with records as `Record`.
 
     aiokafka puts eleven fields of every record into a frozen dataclass, which takes longer than all else that is done
-    for a record in Python. Only what a fetcher of ours brings is changed.
+    for a record in Python. Only results of our own fetcher are changed.
     """
 
     def __setitem__(self, tp: Any, result: Any) -> None:
@@ -50,14 +50,14 @@ def _record(_tp: Any, record: Any) -> Record:
 
 
 class BatchThread(driver.AIOKafkaConsumerThread):
-    """Faust's thread of aiokafka's consumer, whose records are ours."""
+    """Faust's thread of aiokafka's consumer, which returns our `Record`."""
 
     async def _fetch_records(
         self, consumer: Any, active_partitions: Any, timeout: float | None = None, max_records: int | None = None
     ) -> Any:
         fetcher = consumer._fetcher
         if not isinstance(fetcher._records, _Results):
-            # The fetcher runs in this very thread and may have begun; what it has, it has got under the old rules.
+            # The fetcher runs in this thread and may have started; what it holds has the old form.
             held, fetcher._records = fetcher._records, _Results()
             for tp, result in held.items():
                 fetcher._records[tp] = result
@@ -65,14 +65,14 @@ class BatchThread(driver.AIOKafkaConsumerThread):
 
 
 class BatchConsumer(driver.Consumer):
-    """Hands over whole fetch batches and starts reading where the store says."""
+    """Hands over whole fetch batches and starts reading at the stored offsets."""
 
     app: BatchApp
     logger = _STEPS
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._hole_seen: dict[TP, int] = {}
+        self._gap_seen: dict[TP, int] = {}
 
     def _new_consumer_thread(self) -> BatchThread:
         return BatchThread(self, loop=self.loop, beacon=self.beacon)
@@ -86,7 +86,7 @@ class BatchConsumer(driver.Consumer):
         """Leave the partition active."""
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
-        """Seek every assigned partition to where the store wants to start, and return that."""
+        """Seek every assigned partition to its start offset; return the offsets."""
         thread = self._thread
         consumer = thread._ensure_consumer()
         committed = await thread.call_thread(_committed, consumer)
@@ -113,8 +113,8 @@ class BatchConsumer(driver.Consumer):
                 if self.should_stop or not fetched:
                     continue
                 for tp, records in fetched.items():
-                    stale = generation != self.app.consumer_generation_id or not self.flow_active
-                    if stale or (active is not None and tp not in active):
+                    outdated = generation != self.app.consumer_generation_id or not self.flow_active
+                    if outdated or (active is not None and tp not in active):
                         await self._rewind(tp)
                     else:
                         await self._hand_over(tp, records)
@@ -133,7 +133,7 @@ class BatchConsumer(driver.Consumer):
             records = [record for record in records if record.offset >= expected]
             if not records:
                 return
-        if records[0].offset > expected and not await self._hole_is_real(tp, expected, records[0].offset):
+        if records[0].offset > expected and not await self._gap_is_real(tp, expected, records[0].offset):
             return
         last = records[-1]
         next_offset = last.offset + 1
@@ -148,18 +148,18 @@ class BatchConsumer(driver.Consumer):
         if not self.suspend_flow.is_set():
             self._read_offset[tp] = next_offset
 
-    async def _hole_is_real(self, tp: TP, expected: int, found: int) -> bool:
+    async def _gap_is_real(self, tp: TP, expected: int, found: int) -> bool:
         """Tell whether offsets are missing in the log itself: deleted by retention, or never given to a record.
 
-        Read again once before believing it, since the other explanation is that fetched records were dropped here.
+        Read again once to confirm it, since the other explanation is that fetched records were dropped here.
         """
-        if self._hole_seen.get(tp) != expected:
-            self._hole_seen[tp] = expected
+        if self._gap_seen.get(tp) != expected:
+            self._gap_seen[tp] = expected
             await self._rewind(tp)
             return False
-        del self._hole_seen[tp]
+        del self._gap_seen[tp]
         logger.warning(
-            "%s[%d]@%d: the broker has nothing before %d; what retention deleted unread was never counted",
+            "%s[%d]@%d: the broker has no records before %d; what retention deleted unread is not counted",
             tp.topic,
             tp.partition,
             expected,
@@ -227,7 +227,7 @@ class BatchApp(faust.App):
             try:
                 end = consumer.highwater(driver.ensure_aiokafka_TP(tp))
             except (AssertionError, KafkaError):
-                continue  # aiokafka's way to say that a rebalance in its thread has just taken the partition away
+                continue  # a rebalance in the thread of aiokafka has just revoked the partition
             read = consumer._read_offset.get(tp)
             if end is not None and read is not None:
                 found[tp] = max(0, end - read)

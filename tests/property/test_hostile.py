@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from producers.survey.survey import Survey, SurveyError, load_survey, parse_survey
-from streams.repair.dead_letters import Letter, judge, look
+from streams.repair.dead_letters import StoredDeadLetter, judge, look
 from streams.store.counters import REASONS
 from streams.store.shape import Shape
 from streams.worker.applier import Applied, Applier
@@ -144,7 +144,7 @@ def test_a_flood_of_bad_frames_does_not_keep_good_ones_from_being_counted() -> N
 @given(st.lists(hostile_messages, min_size=1, max_size=3))
 def test_letters_can_be_looked_at_and_judged_whatever_is_in_them(messages: list[bytes]) -> None:
     for message in messages:
-        letter = Letter(0, NOW_MS, "any", "", message)
+        letter = StoredDeadLetter(0, NOW_MS, "any", "", message)
         views = look(message)
         alive, dead = judge(letter, ALL, PARTITIONS, NOW_MS)
         assert len(alive) + len(dead) == len(views)

@@ -14,7 +14,8 @@ from typing import Protocol
 
 from producers.wire.shards import partition_of
 from streams.store.counters import REASONS
-from tests.simulation.world import DEVICES, PARTITIONS, SURVEY, TOPIC, VALUES, WINDOW_MS, WORKERS, Crash, World
+from tests.simulation.bus import DEVICES, PARTITIONS, SURVEY, TOPIC, VALUES, WINDOW_MS, WORKERS, Crash
+from tests.simulation.world import World
 from tests.support.reports import Report, frame_of, shard_of, token_in
 
 

@@ -1,8 +1,8 @@
-"""A whole system in one process on a clock that is moved by hand: devices, broker, store, two workers.
+"""A whole system in one process on a manual clock: devices, broker, store, two workers.
 
-Everything that decides is the project's own: `Device` with its ledger in a file, `BatchHandler`, `Applier`, `fold`,
+All code under test is the project's own: `Device` with its ledger in a file, `BatchHandler`, `Applier`, `fold`,
 `DeadLetterSender`, `Recomputer`, `MemoryStore`. Made up are only the network, the broker's log and the group's
-assignments, and the moments at which something dies.
+assignments, and the moments of crashes.
 
 What counts as failure: a window whose tally differs from the oracle's, a dead letter too many or too few (by place and
 reason; repetitions are allowed), a device that lost a released rung or drew one twice, a window without a fresh
@@ -15,21 +15,18 @@ import logging
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 from estimators.exact.randomness import SeededBits
 from estimators.tally import Tally
 from producers.device.agent import Device, ValueFixedError
 from producers.device.budget import cost_units
-from producers.survey.survey import Survey
-from producers.wire.transport import Message, TransportError
-from streams.kafka.messages import FetchBatch, Outgoing, PublishError, Record
+from streams.kafka.messages import FetchBatch, PublishError, Record
 from streams.metrics import WorkerMetrics, worker_metrics
-from streams.settings import Settings
 from streams.store.contract import StoreUnavailableError
 from streams.store.shape import Key, Shape
 from streams.windows.latency import Latencies
@@ -40,105 +37,23 @@ from streams.worker.dead_letters import OFFSET_HEADER, REASON_HEADER, DeadLetter
 from streams.worker.handler import BatchHandler
 from streams.worker.retry import RestartRequired
 from streams.worker.table import Table
+from tests.simulation.bus import (
+    DEVICES,
+    PARTITIONS,
+    SETTINGS,
+    SURVEY,
+    TOPIC,
+    WORKERS,
+    Bus,
+    Crash,
+    Wire,
+)
 from tests.simulation.oracle import oracle
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.reports import Report, SurveyDict
-from tests.support.surveys import WEEK, survey
-
-PARTITIONS = 2
-WORKERS = 2
-DEVICES = 3
-SETTINGS = Settings(partitions=PARTITIONS)
-TOPIC = SETTINGS.reports_topic
-VALUES = 24
-
-SURVEY: Survey = survey(
-    # Close to the plain truth and far more values than devices: what is counted twice or not at all shows as such.
-    values=f"values = {[f'v{value}' for value in range(VALUES)]}",
-    ladder="ladder = [6.0, 12.0, 20.0]",
-    retention='retention = "2m"',
-    shards="shards = 4",
-    lifetime="lifetime = 1e6",
-)
-WINDOW_MS = SURVEY.windows.size_ms
-
-
-class Crash(BaseException):
-    """The process dies here."""
-
-
-class Stored(NamedTuple):
-    """One record of the broker. `genuine` is what honest senders put into it, for the oracle."""
-
-    offset: int
-    timestamp_ms: int
-    value: bytes
-    genuine: tuple[tuple[int, Report], ...]
-
-
-class Bus:
-    """The broker: partitions, the group's commits and its generation, dead letters, estimates."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        self._clock = clock
-        self.log: list[list[Stored]] = [[] for _ in range(PARTITIONS)]
-        self.committed: dict[int, int] = {}
-        self.generation = 0
-        self.away_until_ms = 0
-        self.published: list[Outgoing] = []
-        self.limbo: list[Message] = []
-
-    @property
-    def away(self) -> bool:
-        return self._clock() < self.away_until_ms
-
-    def append(
-        self, partition: int, value: bytes, genuine: Iterable[tuple[int, Report]] | None = None
-    ) -> tuple[int, int]:
-        """Store a message; without `genuine` it is one of a device, which holds one report in one frame."""
-        found = (reports_of_device(value),) if genuine is None else tuple(genuine)
-        records = self.log[partition]
-        records.append(Stored(len(records), self._clock(), value, found))
-        return partition, len(records) - 1
-
-    def send(self, messages: Sequence[Outgoing], **_: Any) -> None:
-        """Take what workers publish, like `Publisher.send`."""
-        if messages and self.away:
-            raise PublishError("the broker is away")
-        self.published += messages
-
-
-def reports_of_device(frame: bytes) -> tuple[int, Report]:
-    """Read the one report of a device's frame by its place, without the project's own decoder."""
-    window_ms = int.from_bytes(frame[16:24], "little", signed=True)
-    return window_ms, Report(token=frame[40:56], answer=frame[56:57], rung=frame[64])
-
-
-class Wire:
-    """A device's transport. `crash` is where the device dies during the next send; `held`: the network is slow."""
-
-    partitions = PARTITIONS
-
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
-        self.crash = ""
-        self.held = False
-
-    def send(self, messages: Sequence[Message]) -> None:
-        crash, self.crash = self.crash, ""
-        if crash == "before send":
-            raise Crash
-        if self._bus.away:
-            raise TransportError("the broker is away")
-        if self.held:
-            self._bus.limbo += messages
-            raise TransportError("no answer in time; the messages are on their way all the same")
-        for message in messages:
-            self._bus.append(*message)
-        if crash == "after send":
-            raise Crash
+from tests.support.surveys import WEEK
 
 
 class Worker:

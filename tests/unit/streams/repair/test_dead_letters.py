@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from producers.wire.transport import Message
-from streams.repair.dead_letters import FrameView, Letter, judge, look, replay
+from streams.repair.dead_letters import FrameView, StoredDeadLetter, judge, look, replay
 from tests.support.reports import CATEGORICAL, NOW_MS, WINDOW, WINDOW_MS, Report, SurveyDict, frame_of, token_in
 
 PARTITIONS = 2
@@ -17,8 +17,8 @@ GOOD = frame_of(CATEGORICAL, [Report(token_in(1, user, CATEGORICAL), 0, b"\1") f
 OTHER = frame_of(CATEGORICAL, [Report(token_in(2, 7, CATEGORICAL), 0, b"\2")])
 
 
-def letter(frame: bytes, *, number: int = 5, reason: str = "survey") -> Letter:
-    return Letter(number, NOW_MS, reason, "thaw.reports.v1[1]@17", frame)
+def letter(frame: bytes, *, number: int = 5, reason: str = "survey") -> StoredDeadLetter:
+    return StoredDeadLetter(number, NOW_MS, reason, "thaw.reports.v1[1]@17", frame)
 
 
 def changed(position: int, raw: bytes) -> bytes:

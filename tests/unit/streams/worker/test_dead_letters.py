@@ -44,11 +44,11 @@ def test_a_flood_leaves_in_slices_and_in_one_line(caplog: pytest.LogCaptureFixtu
     assert broker.calls == [SEND_AT_ONCE, SEND_AT_ONCE, 2]
     assert [message.value for message in broker.messages] == [letter.frame for letter in flood]
     assert caplog.messages == [
-        f"reports[3]@10: refused (rung) with {2 * SEND_AT_ONCE} more; sent to dead",
-        "reports[3]@10: refused (magic); sent to dead",
+        f"reports[3]@10: frame refused (rung) with {2 * SEND_AT_ONCE} more; sent to dead, see `thaw deadletters`",
+        "reports[3]@10: frame refused (magic); sent to dead, see `thaw deadletters`",
     ]
 
 
 def test_letters_that_the_broker_does_not_take_keep_their_batch_from_being_acknowledged() -> None:
-    with pytest.raises(RestartRequired, match="dead letters cannot be sent: full"):
+    with pytest.raises(RestartRequired, match="dead letters were not sent, the batch stays in Kafka: full"):
         sender(Broker(room=SEND_AT_ONCE))(letters(SEND_AT_ONCE + 1))
