@@ -10,7 +10,7 @@ from estimators.mechanism import ParameterError
 
 
 def refuse_unknown(parameters: Mapping[str, Any], known: Sequence[str], mechanism: str) -> None:
-    """Refuse a parameter that the mechanism does not have: a misspelt one would silently keep its default."""
+    """Refuse a parameter that the mechanism does not have: a misspelt one would keep its default unnoticed."""
     for name, value in parameters.items():
         if name not in known:
             some = f"takes {', '.join(known)}" if known else "takes no parameters"

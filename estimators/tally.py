@@ -43,7 +43,7 @@ class Tally:
 
     @classmethod
     def empty(cls, rungs: int, groups: int, cells: int) -> Tally:
-        """Return the tally of nobody."""
+        """Return a tally without users."""
         return cls(np.zeros((rungs, groups, cells), dtype=np.int64), np.zeros((rungs, groups), dtype=np.int64))
 
     @property

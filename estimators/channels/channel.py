@@ -1,7 +1,7 @@
 """Channels: exact row-stochastic matrices from true value to answer.
 
 Every probability is an integer over one denominator. The device compares random words with those integers, the
-accountant computes epsilon from them, the server inverts them: nobody derives a probability twice. The product of
+accountant computes epsilon from them, the server inverts them: no probability is derived twice. The product of
 two channels is exact too, so the channel of a lower rung is a rational number, not a rounding of one.
 """
 

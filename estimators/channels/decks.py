@@ -2,7 +2,7 @@
 
 A deck of exactly N cards is dealt to N people; each keeps the card secret and answers with its face, or with the
 mirrored face when in the sensitive group. The answers depend on each other, which is where the smaller variance comes
-from, and why it is not local differential privacy: whoever knows the deck and the other people reads the last one.
+from, and why it is not local differential privacy: an observer who knows the deck and all others reads the last one.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Deck:
 
     @property
     def single_answer_epsilon(self) -> float:
-        """Loss against somebody who sees one answer and the composition of the deck, and nothing of the others."""
+        """Loss against an observer who sees one answer and the composition of the deck, and nothing of the others."""
         return self.collusion_epsilon(0)
 
     def collusion_epsilon(self, known_cards: int) -> float:
@@ -160,7 +160,7 @@ class Deck:
 
     @property
     def informed_delta(self) -> float:
-        """The exact delta of (0, delta)-DP against that collector: everybody but holders of the middle card is read."""
+        """The exact delta of (0, delta)-DP against that collector: all but holders of the middle card are read."""
         middle = self.counts[self.faces // 2] if self.faces % 2 else 0
         return 1.0 - middle / self.size
 

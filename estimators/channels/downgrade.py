@@ -57,7 +57,7 @@ class Downgrades:
             raise ValueError(f"rung {rung} of this report is already answered otherwise; a rung is never drawn twice")
 
     def answer(self, report: Hashable, rung: int, bits: Bits) -> int:
-        """Return the stored answer of a rung, drawing it first if nobody has asked for it yet.
+        """Return the stored answer of a rung, drawing it on the first request.
 
         Raises KeyError if the device has released nothing at this rung or above: only a sharper answer can be made
         coarser.

@@ -1,4 +1,4 @@
-"""Shares of strings told as Bloom filters."""
+"""Shares of strings answered as Bloom filters."""
 
 from __future__ import annotations
 

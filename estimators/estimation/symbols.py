@@ -1,4 +1,4 @@
-"""Shares of values told as one symbol: retention channels (GRR, Warner, EWRR) and dense ones."""
+"""Shares of values answered as one symbol: retention channels (GRR, Warner, EWRR) and dense ones."""
 
 from __future__ import annotations
 

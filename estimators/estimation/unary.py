@@ -1,4 +1,4 @@
-"""Shares of values told as one-hot bit vectors (SUE, OUE)."""
+"""Shares of values answered as one-hot bit vectors (SUE, OUE)."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class BloomData:
     lie: Floats
 
     @property
-    def told(self) -> NDArray[np.bool_]:
+    def informative(self) -> NDArray[np.bool_]:
         """Which rungs carry information."""
         return np.asarray(self.truth > self.lie)
 
@@ -43,7 +43,7 @@ class BloomData:
         """Variance of one debiased bit per rung, the same for ones and zeros; inf without information."""
         slope = self.truth - self.lie
         spread = (self.truth * (1 - self.truth) + self.lie * (1 - self.lie)) / 2
-        return np.asarray(np.divide(spread, slope**2, out=np.full_like(spread, np.inf), where=self.told))
+        return np.asarray(np.divide(spread, slope**2, out=np.full_like(spread, np.inf), where=self.informative))
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def decode(
     fill: chance that a string outside the list sets a bit; with open_list such strings get a column of their own, so
     that they do not pass for known ones. method mle is the non-negative regression.
     """
-    users = np.where(data.told[:, None], data.users, 0)
+    users = np.where(data.informative[:, None], data.users, 0)
     total = int(users.sum())
     if total == 0:
         return no_estimate(labels, method, population, alpha, ())
@@ -142,10 +142,10 @@ def holm(p_values: Floats, alpha: float) -> NDArray[np.bool_]:
 
 
 def _combine(data: BloomData, users: Counts, fill: float, method: str) -> _Weighted:
-    slope = np.where(data.told, data.truth - data.lie, 1.0)[:, None, None]
+    slope = np.where(data.informative, data.truth - data.lie, 1.0)[:, None, None]
     seen = data.ones / np.maximum(users, 1)[:, :, None]
     debiased = (seen - data.lie[:, None, None]) / slope
-    noise = np.where(data.told, data.noise, 0.0)[:, None]
+    noise = np.where(data.informative, data.noise, 0.0)[:, None]
     # Weights use the expected filling of a filter in place of each bit's own share: they do not depend on the data,
     # so the estimate stays linear and unbiased.
     spread = fill * (1 - fill)

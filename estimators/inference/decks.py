@@ -1,4 +1,4 @@
-"""Estimates from dealt decks, and intervals that do not collapse where everybody or nobody says yes."""
+"""Estimates from dealt decks, and intervals that do not collapse where all or none say yes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def estimate_blocks(
         lower, upper = score_interval(pi, *terms, two_sided_z(alpha))
     else:
         lower, upper = _fleet_interval(deck, answers, users, pi, terms, alpha)
-    # At the middle of the interval: at an estimate of 0 or 1 the plug-in variance would be 0, which nobody believes.
+    # At the middle of the interval: at an estimate of 0 or 1 the plug-in variance would be 0, which is too small.
     middle = (lower + upper) / 2.0
     variance = terms[0] - terms[1] * (1.0 - 2.0 * middle) ** 2
     both = np.array([1.0 - pi, pi])

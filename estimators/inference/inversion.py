@@ -30,14 +30,14 @@ class Rungs:
     """The rungs of a retention family that carry information, as arrays.
 
     The answer v has probability sigma[g] * share[v] + base[g, v] on rung g. Rungs without users, and rungs whose
-    answers do not depend on the value, are left out; `silent` counts the users on the latter.
+    answers do not depend on the value, are left out; `uninformative` counts the users on the latter.
     """
 
     sigma: Floats
     base: Floats
     counts: Floats
     users: Floats
-    silent: int
+    uninformative: int
 
     @classmethod
     def of(cls, channels: Sequence[RetentionChannel], counts: Counts, users: Counts) -> Rungs:
@@ -49,16 +49,16 @@ class Rungs:
                 f"every user gives one answer, so counts must add up to users; got {counts.sum(axis=1).tolist()} and "
                 f"{users.tolist()}"
             )
-        told = np.array([channel.keep > 0 for channel in channels])
-        used = np.flatnonzero(told & (users > 0))
+        informative = np.array([channel.keep > 0 for channel in channels])
+        used = np.flatnonzero(informative & (users > 0))
         chosen = [channels[int(g)] for g in used]
         size = channels[0].size
         sigma = np.array([channel.retention for channel in chosen])
         base = np.zeros((len(chosen), size))
         for row, channel in zip(base, chosen, strict=True):
             row[: channel.pool] = channel.lie
-        silent = int(users[~told].sum())
-        return cls(sigma, base, counts[used].astype(np.float64), users[used].astype(np.float64), silent)
+        uninformative = int(users[~informative].sum())
+        return cls(sigma, base, counts[used].astype(np.float64), users[used].astype(np.float64), uninformative)
 
     @classmethod
     def at_levels(cls, epsilons: Sequence[float], counts: ArrayLike, *, pool: int | None = None) -> Rungs:
@@ -74,8 +74,8 @@ class Rungs:
         for row, g in zip(base, used, strict=True):
             row[:pool] = REAL.grr(epsilons[g], pool).lie
         sigma = np.array([REAL.grr(epsilons[g], pool).slope for g in used])
-        told = tallied[used]
-        return cls(sigma, base, told, told.sum(axis=1), int(tallied.sum() - told.sum()))
+        chosen = tallied[used]
+        return cls(sigma, base, chosen, chosen.sum(axis=1), int(tallied.sum() - chosen.sum()))
 
     @property
     def size(self) -> int:

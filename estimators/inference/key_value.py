@@ -19,11 +19,6 @@ from estimators.channels.rows import club_rows
 Floats = NDArray[np.float64]
 
 
-def sigmoid(x: float) -> float:
-    """Return e^x / (e^x + 1) without overflow."""
-    return 1.0 / (1.0 + math.exp(-x)) if x >= 0.0 else math.exp(x) / (1.0 + math.exp(x))
-
-
 @dataclass(frozen=True)
 class KeyValueParameters:
     """The three probabilities of a key-value response."""

@@ -23,7 +23,7 @@ from estimators.inference.key_value import (
     graph_averages,
     key_value_moments,
 )
-from estimators.inference.pooling_result import choose_method, no_estimate, silent_notes
+from estimators.inference.pooling_result import choose_method, no_estimate, uninformative_notes
 from estimators.intervals.one_look import check_alpha, sidak_z, two_sided_z
 
 Floats = NDArray[np.float64]
@@ -47,7 +47,7 @@ class KeyValueCounts:
     minus: Floats
     fleet: int
     """People on those rungs, whichever key they were asked about."""
-    silent: int
+    uninformative: int
     """People on rungs that carry no information."""
 
     @classmethod
@@ -194,7 +194,7 @@ def pool_key_values(
     taken out of the share's variance; the mean keeps it (its part cannot be known), which is on the safe side.
     """
     check_alpha(alpha)
-    labels, notes = tuple(labels), silent_notes(counts.silent)
+    labels, notes = tuple(labels), uninformative_notes(counts.uninformative)
     if not counts.parameters:
         return no_estimate(labels, method, population, alpha, notes)
     p_value = homogeneity(counts, pooled_key_values(counts)) if len(counts.parameters) > 1 else None

@@ -20,7 +20,13 @@ from estimators.inference.inversion import Rungs, clip_to_simplex, retention_cov
 from estimators.inference.likelihood import Maximum, retention_mle
 from estimators.inference.pooling_bits import pool_bits
 from estimators.inference.pooling_dense import pool_dense
-from estimators.inference.pooling_result import choose_method, finish, merged_chi_square, no_estimate, silent_notes
+from estimators.inference.pooling_result import (
+    choose_method,
+    finish,
+    merged_chi_square,
+    no_estimate,
+    uninformative_notes,
+)
 from estimators.intervals.one_look import check_alpha
 
 __all__ = ["pool_bits", "pool_dense", "pool_retention"]
@@ -54,7 +60,7 @@ def pool_retention(
     rungs = Rungs.of(channels, counts, users)
     if rungs.size != len(labels):
         raise ValueError(f"{len(labels)} labels for {rungs.size} values; give one label per value")
-    notes = silent_notes(rungs.silent)
+    notes = uninformative_notes(rungs.uninformative)
     if rungs.total == 0:
         return no_estimate(labels, method, population, alpha, notes)
     fit = gls(rungs)
@@ -227,7 +233,7 @@ def _stratified_parts(rungs: Rungs, population: Population) -> tuple[Floats, Flo
     weights = rungs.users / rungs.total
     variances = retention_variance(rungs.sigma[:, None], rungs.base, rungs.observed, rungs.users[:, None], population)
     if rungs.size == 1:
-        # The only value has share one, whoever is asked.
+        # The only value has share one.
         variances = np.zeros_like(variances)
     covariance = None
     if rungs.size <= _JOINT_VALUES:

@@ -15,7 +15,7 @@ from scipy import special
 
 from estimators.estimates import Estimates, Method, Population
 from estimators.inference.inversion import check_tally, retention_variance
-from estimators.inference.pooling_result import choose_method, finish, no_estimate, silent_notes
+from estimators.inference.pooling_result import choose_method, finish, no_estimate, uninformative_notes
 from estimators.intervals.one_look import check_alpha
 
 Floats = NDArray[np.float64]
@@ -95,10 +95,10 @@ def pool_bits(
     bits = BitRungs.of(p, q, ones, users)
     if bits.ones.shape[1] != len(labels):
         raise ValueError(f"{len(labels)} labels for {bits.ones.shape[1]} bits; give one label per bit")
-    told = bits.users.max(axis=1, initial=0.0) > 0
-    silent = int(np.asarray(users)[~told].sum())
-    notes = silent_notes(silent)
-    if not told.any():
+    informative = bits.users.max(axis=1, initial=0.0) > 0
+    uninformative = int(np.asarray(users)[~informative].sum())
+    notes = uninformative_notes(uninformative)
+    if not informative.any():
         return no_estimate(labels, method, population, alpha, notes)
     maximum = bits_mle(bits)
     homogeneity_p = bits_homogeneity(bits, maximum)
@@ -118,7 +118,7 @@ def pool_bits(
         shares,
         variance,
         None,
-        users=int(np.asarray(users)[told].sum()),
+        users=int(np.asarray(users)[informative].sum()),
         method=chosen,
         population=population,
         alpha=alpha,

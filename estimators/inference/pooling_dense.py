@@ -13,7 +13,13 @@ from estimators.channels.channel import Channel
 from estimators.estimates import Estimates, Method, Population
 from estimators.inference.em import dense_mle
 from estimators.inference.inversion import RANK_TOLERANCE, check_tally, clip_to_simplex, dense_inverse
-from estimators.inference.pooling_result import choose_method, finish, merged_chi_square, no_estimate, silent_notes
+from estimators.inference.pooling_result import (
+    choose_method,
+    finish,
+    merged_chi_square,
+    no_estimate,
+    uninformative_notes,
+)
 from estimators.intervals.one_look import check_alpha
 
 Floats = NDArray[np.float64]
@@ -47,9 +53,11 @@ def pool_dense(
         raise ValueError("every user gives one answer, so counts must add up to users on every rung")
     if any(channel.inputs != len(labels) or channel.outputs != counts.shape[1] for channel in channels):
         raise ValueError(f"every channel must take {len(labels)} values to {counts.shape[1]} answers")
-    told = np.array([bool(np.ptp(channel.matrix, axis=0).max() > 0) or channel.inputs == 1 for channel in channels])
-    used = [int(g) for g in np.flatnonzero(told & (users > 0))]
-    notes = silent_notes(int(users[~told].sum()))
+    informative = np.array(
+        [bool(np.ptp(channel.matrix, axis=0).max() > 0) or channel.inputs == 1 for channel in channels]
+    )
+    used = [int(g) for g in np.flatnonzero(informative & (users > 0))]
+    notes = uninformative_notes(int(users[~informative].sum()))
     if not used:
         return no_estimate(labels, method, population, alpha, notes)
     return _pool(

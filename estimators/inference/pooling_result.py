@@ -27,9 +27,9 @@ def choose_method(
     return method, notes
 
 
-def silent_notes(silent: int) -> tuple[str, ...]:
+def uninformative_notes(uninformative: int) -> tuple[str, ...]:
     """Return the note about users whose answers carry no information."""
-    return (f"{silent} users on rungs that carry no information are left out",) if silent else ()
+    return (f"{uninformative} users on rungs that carry no information are left out",) if uninformative else ()
 
 
 def no_estimate(

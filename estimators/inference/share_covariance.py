@@ -1,4 +1,4 @@
-"""Covariance between the estimated shares of a retention family: for whoever adds shares up (server side)."""
+"""Covariance between the estimated shares of a retention family: for sums of shares."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pooled_covariance(
 ) -> Floats:
     """Return the covariance [value, value] of what `pool_retention` estimates from counts [rung, value].
 
-    NaN where nobody has answered. Inside the simplex the maximum of the likelihood has the covariance of the pooled
+    NaN without answers. Inside the simplex the maximum of the likelihood has the covariance of the pooled
     estimate; on its border that is an upper bound.
     """
     rungs = Rungs.of(channels, counts, users)

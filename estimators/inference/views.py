@@ -1,7 +1,7 @@
 """Labelled views of an estimate, never the estimate itself: significant values only, or the nearest distribution.
 
 Unbiased shares may be negative and need not look like a distribution. These views do, at the price of a bias; they are
-for drawing and for whoever must have a distribution.
+for drawing, and where a distribution is required.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Significant:
 def zero_deviation(sigma: ArrayLike, lie: ArrayLike, users: float) -> Floats:
     """Return the standard deviation of a share's linear estimate when the share is zero: sqrt(q (1 - q) / n) / sigma.
 
-    For categories sigma is the retention, for bits Pr(1|1) - Pr(1|0). Zero where nobody ever lies with this value.
+    For categories sigma is the retention, for bits Pr(1|1) - Pr(1|0). Zero where no other value gives this answer.
     """
     q = np.asarray(lie, dtype=np.float64)
     return np.asarray(np.sqrt(q * (1.0 - q) / users) / np.asarray(sigma, dtype=np.float64))
@@ -52,7 +52,7 @@ def significance_threshold(deviation: ArrayLike, alpha: float, values: int) -> F
 def keep_significant(shares: ArrayLike, threshold: ArrayLike) -> Significant:
     """Keep shares above their threshold and give the others what is left, equally.
 
-    Where nothing is left (the kept ones exceed one) or nobody is below, the others get nothing and the kept ones are
+    Where nothing is left (the kept ones exceed one) or no value is below, the others get nothing and the kept ones are
     scaled to one. Nothing kept: uniform.
 
     >>> keep_significant([0.7, 0.2, 0.05, -0.05], 0.1).shares.round(3).tolist()

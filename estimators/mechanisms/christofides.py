@@ -40,10 +40,10 @@ class Christofides(SmallChannel):
         "cards": "instead of `middle`: relative numbers of the faces 1..L, drawn with replacement, on the top rung",
     }
     guarantee = Guarantee(
-        "Every face can be answered by anybody: yes and no explain everything a device sent in one window equally "
+        "Either group can answer every face: yes and no explain everything a device sent in one window equally "
         "well up to a factor e^epsilon.",
         "Holds against a collector who sees every answer of the device and knows everything about everybody else, as "
-        "long as the card is drawn on the device and told to nobody.",
+        "long as the card is drawn on the device and kept secret.",
     )
 
     def __init__(

@@ -48,7 +48,7 @@ class ImprovedChristofides(Specification):
     }
     methods: ClassVar[tuple[str, ...]] = ("pooled",)
     guarantee = Guarantee(
-        "An isolated answer, seen by somebody who knows nothing about the other people, costs the epsilon of the deck; "
+        "An isolated answer, seen by an observer who knows nothing about other people, costs the epsilon of the deck; "
         "a collector who sees all answers and knows the other people reads the value with certainty.",
         "Holds only if a dealer whom the collector cannot influence shuffles the deck and never sees answers, nobody "
         "learns other people's cards, and each person answers once.",

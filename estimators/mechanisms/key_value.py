@@ -283,7 +283,7 @@ def _position_ratios(channel: Channel) -> tuple[tuple[int, int], tuple[int, int]
 
 
 def _draw_symbols(samplers: Sequence[CellSampler], symbols: Bytes, bits: Bits) -> Bytes:
-    """Draw the answer to every symbol; nearly all of them are 0, so their sampler draws for everybody first."""
+    """Draw the answer to every symbol; nearly all of them are 0, so their sampler draws for all of them first."""
     answers = samplers[0].draw(len(symbols), bits)
     for symbol in (PLUS, MINUS):
         places = np.flatnonzero(symbols == symbol)

@@ -31,21 +31,21 @@ class PUM(Specification):
     corrections = (
         "Without background knowledge the other values are scaled to one minus the sensitive share, not to one.",
         "The error bound of Theorem 1 needs the absolute value of the tag's estimated share.",
-        "A protected answer is not almost silent: at epsilon = ln 625 a tag that is named is true with chance 0.9.",
+        "A protected answer still informs: at epsilon = ln 625 a tag that is answered is true with probability 0.9.",
     )
     ladders = "Any increasing ladder, with the same sensitive values, tags and personal lists on every rung."
     parameters = {  # noqa: RUF012  # a ClassVar of the base class
-        "sensitive": "values that are sensitive for everybody; default none",
+        "sensitive": "values that are sensitive for all people; default none",
         "tags": "names under which a person may declare further values as sensitive, at least one",
         "background": "table from tag to a table of shares over the other values, from knowledge of your own; a tag "
         "that is missing is spread like the other values",
         "base": "urr or urap; default urr",
     }
     guarantee = Guarantee(
-        "A value that is sensitive, for everybody or for this person, is never told for certain: any two values "
-        "explain a protected answer equally well up to a factor e^epsilon. Other values may be told as they are.",
+        "A value that is sensitive, for all people or for this person, is never revealed for certain: any two values "
+        "explain a protected answer equally well up to a factor e^epsilon. Other values may be revealed.",
         "Holds for sensitive values against a collector who sees every answer of the device; never seeing a value "
-        "told in many windows hints that it is personally sensitive.",
+        "in many windows hints that it is personally sensitive.",
     )
 
     def __init__(
@@ -64,7 +64,9 @@ class PUM(Specification):
         self.sensitive = tuple(label for label in labels if label in set(sensitive))
         self.others = tuple(label for label in labels if label not in set(sensitive))
         if not self.others:
-            raise ParameterError("sensitive", list(sensitive), "at least one value must not be sensitive for everybody")
+            raise ParameterError(
+                "sensitive", list(sensitive), "at least one value must not be sensitive for all people"
+            )
         self.symbols_in_order = (*self.sensitive, *self.tags, *self.others)
         self.background = _backgrounds(self.tags, self.others, background or {})
         self.places = index_of(self.labels, (*self.sensitive, *self.others))
@@ -111,17 +113,17 @@ class PUM(Specification):
 
     def replaced(self, value: Any) -> str:
         """Return the symbol of a person: the tag of a personally sensitive value, otherwise the value."""
-        told, personal = declared_parts(value)
-        if told not in self.labels:
-            raise ParameterError("value", told, f"must be one of the survey's {len(self.labels)} values")
-        if told in self.sensitive:
-            return told
+        own, personal = declared_parts(value)
+        if own not in self.labels:
+            raise ParameterError("value", own, f"must be one of the survey's {len(self.labels)} values")
+        if own in self.sensitive:
+            return own
         for tag, declared in personal.items():
             if tag not in self.tags:
                 raise ParameterError("personal", tag, f"must be one of the survey's tags: {', '.join(self.tags)}")
-            if told in declared:
+            if own in declared:
                 return tag
-        return told
+        return own
 
     def valid(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
         """Tell which answers a correct device could have sent; of the bits of other values at most one is set."""
@@ -179,7 +181,7 @@ def _backgrounds(
             raise ParameterError("background", tag, f"must be one of the tags: {', '.join(tags)}")
         for value, share in row.items():
             if value not in others:
-                raise ParameterError(f"background.{tag}", value, "must be a value that is not sensitive for everybody")
+                raise ParameterError(f"background.{tag}", value, "must be a value that is not sensitive for all people")
             if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
                 raise ParameterError(f"background.{tag}.{value}", share, "must be a share between 0 and 1")
         if abs(sum(row.values()) - 1) > 1e-9:

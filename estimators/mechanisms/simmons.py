@@ -41,7 +41,7 @@ class Simmons(SmallChannel):
         "Either answer could come from the coin: yes and no explain everything a device sent in one window equally "
         "well up to a factor e^epsilon.",
         "Holds against a collector who sees every answer of the device and knows everything about everybody else, as "
-        "long as the coin is tossed on the device and told to nobody.",
+        "long as the coin is tossed on the device and kept secret.",
     )
 
     def __init__(self, labels: Sequence[str], ladder: Sequence[float], *, coin: float = 0.5) -> None:

@@ -180,7 +180,7 @@ class Club(ThreeElement):
     corrections: ClassVar[tuple[str, ...]] = (
         "The covariance between answer counts, which the paper's rule of section 3.2 drops, is kept.",
         (
-            "Best parameters for the share, when the sign is told as sharply as the level allows: "
+            "Best parameters for the share, when the sign is as sharp as the level allows: "
             "p1 = e^eps/(e^eps + 2), p2 = (e^eps + 1)/(e^eps + 2), q = e^eps/(e^eps + 1); this is EWRR_3."
         ),
     )

@@ -27,15 +27,15 @@ from estimators.mechanism import (
 )
 from estimators.parameters import at_least, real_number, refuse_unknown, some_values
 
-_SENSITIVE = "the values that must be hidden; all others may be told as they are"
+_SENSITIVE = "the values that must be hidden; all others may be revealed"
 
 
 class UtilityOptimized(Specification):
     """Values of which some are sensitive. Answers are in the order sensitive first; labels keep the survey's order."""
 
     guarantee = Guarantee(
-        "A sensitive value is never told for certain: any two values explain a protected answer equally well up to a "
-        "factor e^epsilon. A value that is not sensitive may be told as it is.",
+        "A sensitive value is never revealed for certain: any two values explain a protected answer equally well up to "
+        "a factor e^epsilon. A value that is not sensitive may be revealed.",
         "Holds for sensitive values against a collector who sees every answer of the device and knows everything about "
         "everybody else; it promises nothing for the other values.",
     )

@@ -21,7 +21,7 @@ _State = tuple[int, int | None, tuple[int, ...]]
 
 
 def last_answer_error(epsilon: float, size: int) -> float:
-    """Return the error rate of believing the last answer: the least possible under a uniform prior."""
+    """Return the error rate of guessing the last answer: the least possible under a uniform prior."""
     return (size - 1) * REAL.grr(epsilon, size).lie
 
 

@@ -39,7 +39,7 @@ def aggregate_delta(deck: Deck, ones: int, epsilon_factor: Fraction | int = 1) -
 def uninformed_log_ratio(deck: Deck, low_answers: int, high_answers: int, target_answer: int, pi: float) -> float:
     """Return ln of the evidence, for yes over no, that all answers give about one person.
 
-    The collector sees everybody's answer and believes that each other person is in the group with probability pi.
+    The collector sees all answers and assumes that each other person is in the group with probability pi.
     target_answer is that person's answer, in 1..3, and is among the counted ones.
     """
     low, blank, high = three_faces(deck)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from estimators.channels.response import REAL, Response
-from estimators.channels.rows import channel_matrix
+from estimators.channels.rows import channel_matrix, club_rows
 from estimators.planning.degradation import ROUNDING, Degradation
 
 Floats = NDArray[np.float64]
@@ -92,12 +92,6 @@ def simmons_bit(truth: float, unrelated: float) -> tuple[float, float]:
     return truth + (1 - truth) * unrelated, (1 - truth) * unrelated
 
 
-def simmons_epsilon(truth: float, unrelated: float) -> float:
-    """Return the level of Simmons' response with a secret coin."""
-    rarer = min(unrelated, 1 - unrelated)
-    return math.inf if rarer == 0 or truth == 1 else math.log1p(truth / ((1 - truth) * rarer))
-
-
 def simmons(lower: tuple[float, float], upper: tuple[float, float]) -> Degradation:
     """Relax Simmons' response, given as (truth, unrelated); with the same coin possible for every rise of truth."""
     return bit(simmons_bit(*lower), simmons_bit(*upper))
@@ -152,14 +146,9 @@ class KeyValueDegradation(Degradation):
 
 
 def key_value_channel(key: float, sign: float) -> Floats:
-    """Return the symmetric three-symbol response: key kept with sigmoid(key), the sign kept with sigmoid(sign)."""
-    p, q = REAL.grr(key, 2).truth, REAL.grr(sign, 2).truth
-    return np.array([[p, (1 - p) / 2, (1 - p) / 2], [1 - p, p * q, p * (1 - q)], [1 - p, p * (1 - q), p * q]])
-
-
-def key_value_epsilon(key: float, sign: float) -> float:
-    """Return the exact level of that response: also the two signs must be compared with each other."""
-    return max(math.log(2) + key - math.log1p(math.exp(-sign)), sign)
+    """Return the symmetric three-symbol response: key and sign each kept as a bit at their level."""
+    keep = REAL.grr(key, 2).truth
+    return club_rows(keep, keep, REAL.grr(sign, 2).truth)
 
 
 def key_value(lower: tuple[float, float], upper: tuple[float, float]) -> KeyValueDegradation:

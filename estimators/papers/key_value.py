@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from estimators.channels.response import REAL
 from estimators.channels.rows import loss_of_rows
 from estimators.inference.key_value import (
     KeyValueEstimate,
     KeyValueParameters,
     key_value_moments,
-    sigmoid,
 )
 
 
@@ -29,8 +29,8 @@ def value_unbias_factor(epsilon: float) -> float:
 
 def lpp_parameters(epsilon_key: float, epsilon_value: float) -> KeyValueParameters:
     """Return the probabilities of LPP, with a random or a zero fake value alike (they are one channel)."""
-    p1 = sigmoid(epsilon_key)
-    return KeyValueParameters(p1, p1, sigmoid(epsilon_value))
+    p1 = REAL.grr(epsilon_key, 2).truth
+    return KeyValueParameters(p1, p1, REAL.grr(epsilon_value, 2).truth)
 
 
 def lpp_split(epsilon: float) -> tuple[float, float]:
@@ -51,7 +51,7 @@ def pckv_losses(a: float, b: float, p: float) -> tuple[float, float]:
 
 def pckv_allocation(epsilon: float) -> tuple[float, float, float]:
     """Return (a, b, p) for a total: a = 1/2, b = 2 / (e^eps + 3), p = e^eps / (e^eps + 1)."""
-    return 0.5, 2.0 * math.exp(-epsilon) / (1.0 + 3.0 * math.exp(-epsilon)), sigmoid(epsilon)
+    return 0.5, 2.0 * math.exp(-epsilon) / (1.0 + 3.0 * math.exp(-epsilon)), REAL.grr(epsilon, 2).truth
 
 
 def pckv_parameters(a: float, b: float, p: float) -> KeyValueParameters:

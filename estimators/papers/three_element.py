@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from estimators.channels.response import REAL
 from estimators.channels.rows import club_rows
 
 Floats = NDArray[np.float64]
@@ -89,7 +90,7 @@ def equal_weights_variance(size: int, p: float, share: float, total: int) -> flo
 
 def equal_weights_probability(size: int, epsilon: float) -> float:
     """Return the best p = e^eps / (e^eps + n - 1): the truth is the likeliest answer."""
-    return 1.0 / (1.0 + (size - 1) * math.exp(-epsilon))
+    return REAL.grr(epsilon, size).truth
 
 
 def unlikely_truth_probability(size: int, epsilon: float) -> float:

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from estimators.channels.decks import Cards
+from estimators.channels.response import REAL
 from estimators.channels.rows import Rows
 
 
 @dataclass(frozen=True)
 class SamplingVariances:
-    """One mechanism, three targets: the people who answered, the population they were drawn from, anybody."""
+    """One mechanism, three targets: those who answered, the population they were drawn from, an unlimited one."""
 
     fixed_population: float
     without_replacement: float
@@ -33,7 +34,7 @@ def sampling_variances(mechanism_variance: float, pi: float, sample: int, popula
 
 def warner_probability(epsilon: float) -> float:
     """Return p = 1 / (e^eps + 1), the branch in which the truth is the rarer answer (Sun et al., Thm 5.1)."""
-    return math.exp(-epsilon) / (1.0 + math.exp(-epsilon))
+    return REAL.grr(epsilon, 2).lie
 
 
 def warner_epsilon(p: float) -> float:
@@ -70,7 +71,8 @@ def simmons_rows(p: float, coin: float) -> Rows:
 
 def simmons_epsilon(p: float, coin: float) -> float:
     """Return ln(1 + p / ((1 - p) min(coin, 1 - coin))); true only if the coin is secret and fresh."""
-    return math.log1p(p / ((1.0 - p) * min(coin, 1.0 - coin)))
+    rarer = min(coin, 1.0 - coin)
+    return math.inf if rarer == 0.0 or p == 1.0 else math.log1p(p / ((1.0 - p) * rarer))
 
 
 def simmons_probability(epsilon: float, coin: float) -> float:

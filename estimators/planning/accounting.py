@@ -71,7 +71,7 @@ def key_value_cost(key_epsilon: float, value_epsilon: float) -> float:
 
 
 def group_cost(epsilon: float, people: int) -> float:
-    """Return what `people` who answer alike (a household) can be told apart by together."""
+    """Return what `people` who answer alike (a household) reveal together."""
     return vector_cost(epsilon, people)
 
 

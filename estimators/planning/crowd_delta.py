@@ -69,7 +69,7 @@ def vector_delta(records: int, flip: float, ratio: float, *, bits: int, cells: i
     set_bits = np.arange(bits + 1)
     chance = binom.pmf(set_bits, bits, flip)
     weight = np.exp((2.0 * set_bits - bits) * math.log((1 - flip) / flip))
-    # From records * ratio on, a sum betrays nobody in the one direction and is a complement in the other: what lies
+    # From records * ratio on, a sum reveals nothing in the one direction and is a complement in the other: what lies
     # beyond can be dropped, however heavy the tail of the weights is.
     step = records * ratio / cells
     law = _lattice_power(chance, weight / step, records, cells)

@@ -1,4 +1,4 @@
-"""What a privacy level means for somebody who already suspects something."""
+"""What a privacy level means for an observer who already suspects something."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """How far lying devices can move an estimate.
 
-Local privacy hides who said what, so a lie cannot be told from noise. An estimate is, up to what it divides by, a sum
+Local privacy hides who said what, so a lie looks like noise. An estimate is, up to what it divides by, a sum
 of scores: every answer adds its score and no more. With k liars among n devices the share theta of a value becomes
 
     theta + k / n * (score - theta),     lowest score <= score <= highest score
 
 For generalised randomized response the scores of a value are (1 - q) / (p - q) for its own answer and -q / (p - q) for
-any other, with p and q the chances of the truth and of one particular lie: the more private the level, the louder each
-single answer. Where estimates are no sums (means of key-value pairs), the scores hold near even shares.
+any other, with p and q the probabilities of the truth and of one particular lie: the more private the level, the larger
+each score. Where estimates are no sums (means of key-value pairs), the scores hold near even shares.
 
 Pooling weights a report by the precision of its rung. So liars who answer on a sharp rung while everybody else is still
 on a blurred one count for many times more, until they are enough for the test of homogeneity to notice them.
@@ -118,7 +118,7 @@ def _one(mechanism: Specification, rung: int, group: int, cells: list[int]) -> T
 
 
 def _moved(lie: Tally, rung: int, to: int) -> Tally:
-    """Return the same lie told on another rung."""
+    """Return the same lie on another rung."""
     moved = Tally.empty(*lie.shape)
     moved.users[to], moved.counts[to] = lie.users[rung], lie.counts[rung]
     return moved

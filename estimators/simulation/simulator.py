@@ -159,7 +159,7 @@ class KeyValueSimulator(Simulator[KeyValue]):
         return people
 
     def truth(self, values: Sequence[Any]) -> Floats:
-        """Return the share of people with each key and the mean of their values (NaN where nobody has it)."""
+        """Return the share of people with each key and the mean of their values (NaN without holders)."""
         numerators, denominators = self.truth_parts(values)
         blank = np.full(len(numerators), np.nan)
         return np.asarray(np.divide(numerators, denominators, out=blank, where=denominators > 0))

@@ -7,8 +7,10 @@ from typing import Any
 
 from estimators.channels import moments, noisy_sampling
 from estimators.channels.response import REAL
+from estimators.inference.key_value import lpp_loss
 from estimators.papers import attacks, closed_forms, gradual_release, kernels
 from estimators.papers import noisy_sampling as noisy_sampling_paper
+from estimators.papers.yes_no import simmons_epsilon
 from estimators.planning.degradation import Degradation
 from tests.vectors import Adapter
 
@@ -164,16 +166,16 @@ def lpp_relax(e1: list[float], e2: list[float]) -> Result:
         **degradation(found),
         "mu": found.mu,
         "nu": found.nu,
-        "ldp1": kernels.key_value_epsilon(*e1),
-        "ldp2": kernels.key_value_epsilon(*e2),
+        "ldp1": lpp_loss(*e1),
+        "ldp2": lpp_loss(*e2),
     }
 
 
 def simmons_relax(p1: float, piB1: float, p2: float, piB2: float) -> Result:  # noqa: N803
     return {
         **degradation(kernels.simmons((p1, piB1), (p2, piB2))),
-        "ldp1": kernels.simmons_epsilon(p1, piB1),
-        "ldp2": kernels.simmons_epsilon(p2, piB2),
+        "ldp1": simmons_epsilon(p1, piB1),
+        "ldp2": simmons_epsilon(p2, piB2),
     }
 
 

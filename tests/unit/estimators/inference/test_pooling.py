@@ -197,13 +197,13 @@ def test_nobody_and_nothing_give_no_estimate() -> None:
     found = pool_retention("ab", channels(2), empty, empty.sum(axis=1))
     assert found.users == 0
     assert np.all(np.isnan(found.value))
-    silent = [RetentionChannel.for_epsilon(0.0, 2), RetentionChannel.for_epsilon(1.0, 2)]
+    levels = [RetentionChannel.for_epsilon(0.0, 2), RetentionChannel.for_epsilon(1.0, 2)]
     counts = np.array([[5, 5], [0, 0]])
-    found = pool_retention("ab", silent, counts, counts.sum(axis=1))
+    found = pool_retention("ab", levels, counts, counts.sum(axis=1))
     assert np.all(np.isnan(found.variance))
     assert found.notes == ("10 users on rungs that carry no information are left out",)
     mixed = np.array([[5, 5], [20, 10]])
-    found = pool_retention("ab", silent, mixed, mixed.sum(axis=1))
+    found = pool_retention("ab", levels, mixed, mixed.sum(axis=1))
     assert found.users == 30
 
 
