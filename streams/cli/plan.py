@@ -80,7 +80,7 @@ def _print(survey: Survey, rows: list[RungOutlook], *, users: int, attackers: in
         table.add_row(*cells)
     console.print(table)
     console.print(
-        "A liar answers as loudly as it can, with a score s, and moves a share by (s - share) / devices. Scores are in "
-        "honest devices. Liars choose their rung. Widths are for a typical value, shifts for the worst one.",
+        "A lying device sends the answer with the largest score s and moves a share by (s - share) / devices. Scores "
+        "are in honest devices. It chooses its rung. Widths are for a typical value, shifts for the worst one.",
         highlight=False,
     )

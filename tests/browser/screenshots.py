@@ -17,7 +17,7 @@ from tests.support.deadline import until
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, FloatRect, Page
 
 IMAGES = ROOT / "docs" / "images"
 SURVEYS = Path(__file__).parent / "surveys"
@@ -45,6 +45,13 @@ def is_complete(page: Page) -> bool:
     return COMPLETE in page.locator(".figure-history figcaption").first.inner_text()
 
 
+def place(page: Page, selector: str) -> FloatRect:
+    """Return where an element stands; a live page may never be still enough for a picture of the element itself."""
+    box = page.locator(selector).first.bounding_box()
+    assert box is not None
+    return box
+
+
 def windows_of(url: str, survey_id: str) -> int:
     """Return how many windows of a survey have estimates."""
     path = f"{url}/api/v1/surveys/{survey_id}/windows?limit=500"
@@ -62,10 +69,7 @@ def take(folder: Path) -> list[Path]:
         def taken() -> bool:
             """Take it while a complete history is shown: the page goes on to the next window after a while."""
             before = is_complete(page)
-            if selector is None:
-                page.screenshot(path=path, animations="disabled")
-            else:
-                page.locator(selector).first.screenshot(path=path, animations="disabled")
+            page.screenshot(path=path, animations="disabled", clip=place(page, selector) if selector else None)
             return before and is_complete(page)
 
         until(taken, 120, "a picture of a complete history", poll_seconds=0.3)
@@ -84,7 +88,7 @@ def take(folder: Path) -> list[Path]:
             shot(opened(browser, url, 1920, 1080, "dark", 1), "wall-dark")
             page = opened(browser, url, 1440, 1130, "light", 1)
             shot(page, "page-light")
-            shot(opened(browser, url, 1440, 900, "light", 2), "history", ".figure-history")
+            shot(opened(browser, url, 1440, 1130, "light", 2), "history", ".figure-history")
             shot(opened(browser, url, 390, 844, "dark", 2), "phone-dark")
             worker.kill()
             page.wait_for_selector("#banner:not([hidden])", timeout=60_000)
