@@ -26,7 +26,7 @@ from producers.clock import system_clock
 from producers.wire.shards import shards_of_partition
 from streams.kafka.reader import end_offsets
 from streams.kafka.topics import Topics, wanted
-from streams.local.demo_report import read_journals, report_counts, survey_entry
+from streams.local.demo_report import Audit, read_journals, report_counts, survey_entry
 from streams.local.demo_surveys import DemoSurvey, scaled_copy
 from streams.local.kafka import EmbeddedKafka, find_kafka
 from streams.local.process import Child, ServiceError, free_ports
@@ -120,16 +120,19 @@ class Demo:
             self.supervisor.forget(fleet)
             fleet.terminate(max(limit - time.monotonic(), 0.1))
 
-    def caught_up(self) -> bool:
-        """Tell whether everything that the broker has is stored, and every estimate is new."""
+    @property
+    def shards(self) -> int:
+        """The largest number of shards of a survey."""
+        return max(demo.survey.shards for demo in self.surveys)
+
+    def shards_behind(self) -> frozenset[int]:
+        """Return the shards whose stored offset is below the end of their partition."""
         topic, partitions = self.settings.reports_topic, self.settings.partitions
-        ends = end_offsets(self.settings, topic, partitions)
-        shards = max(demo.survey.shards for demo in self.surveys)
-        for partition, end in ends.items():
-            stored = self.store.log.offsets(topic, partition, shards_of_partition(partition, shards, partitions))
-            if min(stored.values()) < end:
-                return False
-        return not self.store.queue.entries()
+        behind: set[int] = set()
+        for partition, end in end_offsets(self.settings, topic, partitions).items():
+            stored = self.store.log.offsets(topic, partition, shards_of_partition(partition, self.shards, partitions))
+            behind.update(shard for shard, offset in stored.items() if offset < end)
+        return frozenset(behind)
 
     def sent(self) -> int:
         """Return the reports that the broker acknowledged, as the fleets printed when they ended."""
@@ -215,35 +218,36 @@ def wait_for_worker(demo: Demo, seconds: float = 60.0) -> None:
 
 
 def finish(demo: Demo) -> dict[str, Any]:
-    """Stop the fleets, let the worker catch up, and compare."""
+    """Stop the fleets, give the worker time to apply the rest, and compare."""
     demo.stop_fleets()
     stopped_ms = system_clock()
     limit = time.monotonic() + CATCH_UP_SECONDS
+    behind = frozenset(range(demo.shards))
     while time.monotonic() < limit:
         demo.look_after()
         with suppress(StoreError, KafkaException):
-            if demo.caught_up():
+            behind = demo.shards_behind()
+            if not behind and not demo.store.queue.entries():
                 break
         time.sleep(0.1)
     else:
         logger.warning("the worker had not applied all reports after %.0f s", CATCH_UP_SECONDS)
     journals = read_journals(demo.journal)
-    surveys, lost, double = [], 0, 0
+    surveys, total = [], Audit(0, 0, 0)
     for item in demo.surveys:
-        entry, audit = survey_entry(
-            demo.store, item.survey, [journal for journal in journals if journal.survey_id == item.survey.id]
-        )
+        own = [journal for journal in journals if journal.survey_id == item.survey.id]
+        entry, audit = survey_entry(demo.store, item.survey, own, behind)
         surveys.append(entry)
-        lost += audit.lost
-        double += audit.double
+        total += audit
     sent = demo.sent()
     elapsed = max((stopped_ms - demo.first_window_ms) / 1000, 1e-3)
     return {
         "kafka": demo.kind,
         "seed": demo.seed,
         "reports": report_counts(demo.store, [item.survey for item in demo.surveys], sent),
-        "lost": lost,
-        "double": double,
+        "backlog": total.backlog,
+        "lost": total.lost,
+        "double": total.double,
         "reports_per_second": sent / elapsed,
         "latency_seconds": demo.latencies(),
         "surveys": surveys,

@@ -1,13 +1,14 @@
 """What a demo run amounted to: every settled window with its truth, and whether anything was lost or counted twice.
 
 `lost` are tokens whose stored rung, read back from the log, is below the highest rung that the broker acknowledged.
-`double` are users in the tallies beyond the distinct tokens that the broker acknowledged. Neither is a difference of
-counters: counters can be wrong in the same way as what they count.
+`backlog` are such tokens in shards whose stored offset is below the end of their partition: their reports wait in Kafka
+and are not lost. `double` are users in the tallies beyond the distinct tokens that the broker acknowledged. None is a
+difference of counters: counters can be wrong in the same way as what they count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,12 +69,24 @@ def read_journals(folder: Path) -> list[WindowJournal]:
 class Audit:
     """How the store compares with what the broker acknowledged."""
 
+    backlog: int
     lost: int
     double: int
 
+    def __add__(self, other: Audit) -> Audit:
+        return Audit(self.backlog + other.backlog, self.lost + other.lost, self.double + other.double)
 
-def audit_window(store: Store, survey: Survey, journal: WindowJournal) -> Audit:
-    """Compare the stored log and tally of a window with the acknowledged reports."""
+
+def audit_window(store: Store, survey: Survey, journal: WindowJournal, behind: Collection[int] = frozenset()) -> Audit:
+    """Compare the stored log and tally of a window with the acknowledged reports.
+
+    Args:
+        store: where the logs and the tally are.
+        survey: the survey.
+        journal: what the broker acknowledged.
+        behind: shards with unapplied reports in Kafka, read before this call: one that has caught up since then may
+            be listed, one that is behind must be.
+    """
     shape = Shape.of(survey)
     keys = [Key(survey.id, journal.window_ms, shard) for shard in range(survey.shards)]
     loaded = store.log.load(keys, shape, Table.of_log)
@@ -88,7 +101,10 @@ def audit_window(store: Store, survey: Survey, journal: WindowJournal) -> Audit:
     np.maximum.at(wanted, index[: len(acked)], acked)
     np.maximum.at(found, index[len(acked) :], np.concatenate(rungs) if rungs else np.zeros(0, dtype=np.int64))
     users = store.estimates.tally(survey.id, journal.window_ms, survey.shards, shape).total_users
-    return Audit(int((found < wanted).sum()), max(users - int((wanted >= 0).sum()), 0))
+    missing = places[found < wanted].view(np.uint8).reshape(-1, TOKEN_BYTES)
+    shards = missing[:, TOKEN_NAME_BYTES] | missing[:, TOKEN_NAME_BYTES + 1].astype(np.int64) << 8
+    backlog = int(np.isin(shards, list(behind)).sum())
+    return Audit(backlog, len(missing) - backlog, max(users - int((wanted >= 0).sum()), 0))
 
 
 def _places(tokens: NDArray[np.uint8], shards: NDArray[np.int64]) -> NDArray[np.bytes_]:
@@ -126,19 +142,19 @@ def window_entry(record: EstimateRecord, truth: Sequence[float | None]) -> dict[
     }
 
 
-def survey_entry(store: Store, survey: Survey, journals: Sequence[WindowJournal]) -> tuple[dict[str, Any], Audit]:
+def survey_entry(
+    store: Store, survey: Survey, journals: Sequence[WindowJournal], behind: Collection[int]
+) -> tuple[dict[str, Any], Audit]:
     """Return a survey as the demo's JSON shows it (settled windows only), and the audit of all its windows."""
-    windows, lost, double = [], 0, 0
+    windows, total = [], Audit(0, 0, 0)
     for journal in journals:
-        audit = audit_window(store, survey, journal)
-        lost += audit.lost
-        double += audit.double
+        total += audit_window(store, survey, journal, behind)
         payload = store.estimates.read(survey.id, journal.window_ms)
         if journal.settled and payload is not None:
             record = decode_estimate(payload)
             if record.users == journal.users():
                 windows.append(window_entry(record, journal.truth()))
-    return {"id": survey.id, "mechanism": survey.mechanism.name, "windows": windows}, Audit(lost, double)
+    return {"id": survey.id, "mechanism": survey.mechanism.name, "windows": windows}, total
 
 
 def report_counts(store: Store, surveys: Iterable[Survey], sent: int) -> dict[str, int]:

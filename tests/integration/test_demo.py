@@ -48,12 +48,14 @@ def demo(tmp_path: Path, *arguments: str, kill_worker: bool = False) -> dict[str
 
 def check(result: dict[str, Any]) -> None:
     """Check the promises of the closing object."""
+    assert result["backlog"] == 0
     assert result["lost"] == 0
     assert result["double"] == 0
     assert set(result) == {
         "kafka",
         "seed",
         "reports",
+        "backlog",
         "lost",
         "double",
         "reports_per_second",
