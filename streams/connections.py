@@ -1,4 +1,4 @@
-"""Kafka as the settings name it: how each client library wants to be told. Imports no client."""
+"""Connections to Kafka: the settings in the form that each client library takes. Imports no client."""
 
 from __future__ import annotations
 

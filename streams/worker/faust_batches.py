@@ -80,10 +80,10 @@ class BatchConsumer(driver.Consumer):
     # With Faust's own buffer rules a full buffer makes the fetcher sleep for a second. A full queue stops the hand-over
     # below all the same, because putting into it blocks.
     def on_buffer_full(self, tp: TP) -> None:
-        """Leave the partition active."""
+        """Keep the partition active."""
 
     def on_buffer_drop(self, tp: TP) -> None:
-        """Leave the partition active."""
+        """Keep the partition active."""
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
         """Seek every assigned partition to its start offset; return the offsets."""

@@ -1,4 +1,4 @@
-"""How Faust wants to be told about TLS and SASL."""
+"""The TLS and SASL settings in the form that Faust takes."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def pack_frames(
 
 @_compiled
 def slot_of(first: int, second: int, seed: Words, shift: int) -> int:
-    """Return the home slot of a token. `seed` is random and secret, so nobody can aim at one slot."""
+    """Return the home slot of a token. `seed` is random and secret, so tokens cannot be aimed at one slot."""
     mixed = (np.uint64(first) ^ seed[0]) * seed[1]
     mixed ^= mixed >> _U32
     mixed = (mixed ^ (np.uint64(second) & _NAME_MASK)) * seed[2]
@@ -227,7 +227,7 @@ def _byte(words: Words, row: int, at: int) -> int:
 def _add(
     numbers: Ints, words: Words, row: int, sign: int, bits: bool, size: int, width: int, rungs: int, groups: int
 ) -> bool:
-    """Add one record to the flat tally, or take it back; False if it cannot be of this survey."""
+    """Add one entry to the flat tally, or subtract it; False if it cannot be of this survey."""
     rung = _byte(words, row, RUNG_AT) - 1
     group = 0
     if groups > 1:
@@ -259,7 +259,7 @@ def _add(
 
 @_compiled
 def _compare(a: Words, row_a: int, b: Words, row_b: int) -> int:
-    """Order two records of one token by (rung, answer and group as one little-endian number).
+    """Order two entries of one token by (rung, answer and group as one little-endian number).
 
     Return 0 if they are the same, 1 and -1 if `a` has the higher or lower rung, 2 and -2 if only the answers differ.
     """
@@ -277,7 +277,7 @@ def _compare(a: Words, row_a: int, b: Words, row_b: int) -> int:
 
 LIVE, ACCEPTED, DUPLICATE, OUTDATED, CONFLICTING, BROKEN, TOUCHED = range(7)
 STATE_FIELDS: Final = 7
-"""Entries of the `state` of `fold_entries`; LIVE counts users, BROKEN is 1 after an impossible record."""
+"""Entries of the `state` of `fold_entries`; LIVE counts users, BROKEN is 1 after an invalid entry."""
 
 _BLOCK: Final = 128
 # Slots of a block are read ahead of the work on them, so that the waits for memory overlap.
@@ -288,7 +288,7 @@ def fold_entries(
     slots: Words,
     shift: int,
     seed: Words,
-    records: Words,
+    entries: Words,
     begin: int,
     numbers: Ints,
     bits: bool,
@@ -299,17 +299,17 @@ def fold_entries(
     accepted: Words,
     state: Ints,
 ) -> int:
-    """Fold `records[begin:]` into the table and the flat tally; return where it stopped.
+    """Fold `entries[begin:]` into the table and the flat tally; return where it stopped.
 
     It stops before the end when the table is too full (call again with a larger one), or when BROKEN is set: then the
-    record at the returned position cannot be of this survey, and table and tally are unusable. Over 60 lines: it is one
+    entry at the returned position cannot be of this survey, and table and tally are unusable. Over 60 lines: it is one
     loop with a fast path for short entries, and calls inside it would cost time per entry.
     """
     mask = len(slots) - 1
     limit = (len(slots) * 5) >> 3
     homes = np.empty(_BLOCK, dtype=np.int64)
     position = begin
-    total = len(records)
+    total = len(entries)
     words = slots.shape[1]
     live, row = state[0], state[1]
     short = words == 2 and groups == 1 and not bits  # an answer of one or two bytes
@@ -320,12 +320,12 @@ def fold_entries(
             break
         touched = _ZERO
         for k in range(block):
-            homes[k] = slot_of(records[position + k, 0], records[position + k, 1], seed, shift)
+            homes[k] = slot_of(entries[position + k, 0], entries[position + k, 1], seed, shift)
             touched ^= slots[homes[k], 1]
         state[6] = np.int64(touched)
         for i in range(position, position + block):
             slot = homes[i - position]
-            first, second = records[i, 0], records[i, 1]
+            first, second = entries[i, 0], entries[i, 1]
             while slots[slot, 1] != _ZERO and (
                 slots[slot, 0] != first or (slots[slot, 1] ^ second) & _NAME_MASK != _ZERO
             ):
@@ -333,7 +333,7 @@ def fold_entries(
             old = slots[slot, 1]
             new = old == _ZERO
             if short:
-                # The same as below for the commonest of records, in half the time.
+                # The same as below for the commonest of entries, in half the time.
                 rung, rung_old = (second >> _RUNG_SHIFT) & _BYTE, (old >> _RUNG_SHIFT) & _BYTE
                 if not new and rung <= rung_old:
                     if old == second:
@@ -362,7 +362,7 @@ def fold_entries(
                 row += 1
                 continue
             if not new:
-                order = _compare(records, i, slots, slot)
+                order = _compare(entries, i, slots, slot)
                 if order == 0:
                     state[2] += 1
                 elif order == -1:
@@ -371,7 +371,7 @@ def fold_entries(
                     state[4] += 1
                 if order <= 0:
                     continue
-            if not _add(numbers, records, i, 1, bits, size, width, rungs, groups):
+            if not _add(numbers, entries, i, 1, bits, size, width, rungs, groups):
                 state[5] = 1
                 return i
             if new:
@@ -379,8 +379,8 @@ def fold_entries(
             else:
                 _add(numbers, slots, slot, -1, bits, size, width, rungs, groups)
             for j in range(words):
-                slots[slot, j] = records[i, j]
-                accepted[row, j] = records[i, j]
+                slots[slot, j] = entries[i, j]
+                accepted[row, j] = entries[i, j]
             row += 1
         position += block
     state[0], state[1] = live, row
@@ -389,7 +389,7 @@ def fold_entries(
 
 @_compiled
 def rehash(old: Words, new: Words, shift: int, seed: Words) -> None:
-    """Copy all records of one table into a larger, empty one."""
+    """Copy all entries of one table into a larger, empty one."""
     mask = len(new) - 1
     for i in range(len(old)):
         if old[i, 1] != _ZERO:

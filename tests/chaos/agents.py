@@ -2,7 +2,7 @@
 
     python -m tests.chaos.agents FOLDER SURVEY COUNT BROKER TOPIC PARTITIONS
 
-It may be killed at any moment: the next one goes on from the ledgers. After SIGTERM nobody starts a new chain; the
+It may be killed at any moment: the next one goes on from the ledgers. After SIGTERM no new chain is started; the
 process ends with status 0 once every rung of every chain has been released and acknowledged.
 """
 
@@ -25,7 +25,7 @@ from producers.wire.kafka import KafkaTransport
 from producers.wire.transport import Message, Transport, TransportError
 
 PAUSE_MS = 1_000
-"""After a failure nobody tries for so long: a thousand devices in one thread would wait for one broker in turn."""
+"""Pause of all devices after a failure: a thousand devices in one thread would otherwise wait for one broker in turn."""
 LOOK_SECONDS = 0.5
 THREADS = 4
 """Devices mostly wait for the broker's word; a few at a time keep it busier than one."""
@@ -72,7 +72,7 @@ class Agents:
         self._due = [(now_ms + place * size_ms // len(numbers), number) for place, number in enumerate(numbers)]
 
     def run(self, stopping: threading.Event) -> None:
-        """Observe and tick until told to stop, then tick until nothing is left to do."""
+        """Observe and tick until asked to stop, then tick until nothing is left to do."""
         while not stopping.is_set():
             wait_ms = self._due[0][0] - system_clock()
             if wait_ms > 0:

@@ -1,4 +1,4 @@
-"""What a power cut does to Redis' append-only file: its end is gone, at a byte that nobody chose."""
+"""What a power cut does to Redis' append-only file: its end is gone, cut at a random byte."""
 
 from __future__ import annotations
 

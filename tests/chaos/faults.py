@@ -1,4 +1,4 @@
-"""What goes wrong, one function a kind. Each returns when the damage is done; recovery is somebody else's business."""
+"""Faults, one function each. Each returns when the damage is done and does not wait for recovery."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def run(
         endings = {kept.name: dict(kept.endings) for kept in everyone}
         for kept in system.kept:
             if kept.child is not None:
-                kept.child.kill()  # nobody needs an orderly end any more
+                kept.child.kill()  # an orderly end is not needed
     return Outcome(done, kills, recoveries, verdict, audit, endings, faults)
 
 
@@ -154,7 +154,7 @@ def _come_to_rest(system: System) -> list[str]:
     for sender in (system.fleet, system.devices):
         status = system.dismiss(sender, DRAIN_SECONDS)
         if status != 0:
-            faults.append(f"{sender.name} was told to finish and ended with status {status}")
+            faults.append(f"{sender.name} was asked to finish and ended with status {status}")
     system.recover()
 
     def estimated() -> bool:

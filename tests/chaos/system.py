@@ -1,4 +1,4 @@
-"""The whole path on this machine, with a supervisor that starts again whatever ends: what chaos is let loose on."""
+"""The whole path on this machine, with a supervisor that starts again whatever ends: the system that chaos tests break."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RECOVERY_SECONDS = 240.0
 _RESTART_SECONDS = 0.2
 _POLL_SECONDS = 0.05
 GOOD_ENDINGS = frozenset({0, 75, -9})
-"""How a worker may end: told to, `start me again`, killed by us."""
+"""How a worker may end: asked to stop, status 75 (safe to restart), killed by us."""
 
 
 class StuckError(RuntimeError):
@@ -46,7 +46,7 @@ class StuckError(RuntimeError):
 
 @dataclass
 class Kept:
-    """A command that is started again whenever it ends, until it is told to stop."""
+    """A command that is started again whenever it ends, until it is asked to stop."""
 
     name: str
     argv: Sequence[str]
@@ -159,7 +159,7 @@ class System:
         return status
 
     def invite(self) -> None:
-        """Let a third worker join, or leave again if it is there and has come so far that it can be told."""
+        """Let a third worker join, or stop again if it runs and can handle the signal."""
         if self.guest not in self.kept:
             self.kept.append(self.guest)
         elif self.guest.child is not None and _takes_orders(self.guest.child):

@@ -1,4 +1,4 @@
-"""Small states that are replaced only by whoever knows them, and reports per shard: the same in every store."""
+"""Small states that are replaced by compare-and-set, and reports per shard: the same in every store."""
 
 from __future__ import annotations
 

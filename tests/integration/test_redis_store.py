@@ -185,7 +185,7 @@ def test_torn_after_a_later_push(store: RedisStore, client: Any, key_prefix: str
     cached = cached_log(store)
     assert apply(store, cached, reports(0))
     client.rpush(log_key(key_prefix, "log"), segment(reports(2, user=3)))
-    # The stamp is the old one, yet nobody may build on it: the tally would lack what was pushed.
+    # The stamp is the old one, but no change may build on it: the tally would lack what was pushed.
     assert not apply(store, cached, reports(1))
     healed(store, client, key_prefix, [*reports(0), *reports(2, user=3)])
 

@@ -29,7 +29,7 @@ class Op(Protocol):
 
 @dataclass(frozen=True)
 class Emit:
-    """A device has a value and answers; `held`: its messages get stuck on the way, and it is told nothing."""
+    """A device has a value and answers; `held`: its messages are delayed, and it gets no answer."""
 
     device: int = 0
     value: int = 0
@@ -113,7 +113,7 @@ DAMAGES = tuple(reason for reason in REASONS if reason not in ("", "group"))
 
 @dataclass(frozen=True)
 class Corrupt:
-    """A bad frame arrives; good ones before it are counted, and those behind it where its length can be believed."""
+    """A bad frame arrives; good ones before it are counted, and those after it where its length is valid."""
 
     reason: str = "version"
     good_before: bool = False
@@ -212,7 +212,7 @@ class Rebalance:
 
 @dataclass(frozen=True)
 class RedisAway:
-    """The store does not answer for a while, or does what it is told and its next answers are lost."""
+    """The store does not answer for a while, or executes calls whose answers are lost."""
 
     milliseconds: int = 0
     answers_lost: int = 0
@@ -232,7 +232,7 @@ class RedisSyncs:
 
 @dataclass(frozen=True)
 class RedisForgets:
-    """A power cut takes all that the store was told since it last synced."""
+    """A power cut takes all writes since the store last synced."""
 
     def run(self, world: World) -> None:
         world.store.restore(world.fsynced)

@@ -14,8 +14,8 @@ def oracle(survey: Survey, log: Iterable[tuple[int, int, Report]]) -> dict[int, 
     best: dict[tuple[int, bytes], tuple[int, bytes]] = {}
     for timestamp_ms, window_ms, report in log:
         if timestamp_ms < window_ms + survey.windows.size_ms + survey.retention_ms:
-            told = report.rung, report.answer
-            best[window_ms, report.token] = max(best.get((window_ms, report.token), told), told)
+            pair = report.rung, report.answer
+            best[window_ms, report.token] = max(best.get((window_ms, report.token), pair), pair)
     tallies: dict[int, Tally] = {}
     for (window_ms, _), (rung, answer) in best.items():
         empty = Tally.empty(survey.mechanism.rungs, 1, survey.mechanism.answer.cells)

@@ -32,7 +32,7 @@ class TrustsKafkaAlone(Applier):
 
 
 class AcknowledgesAnyway(TrustsKafkaAlone):
-    # With stored offsets it would read the batch again at the next rebalance, and nobody would notice.
+    # With stored offsets it would read the batch again at the next rebalance, and the mutant would pass.
     def process(self, batches: Sequence[FetchBatch]) -> Applied:
         try:
             return super().process(batches)

@@ -76,7 +76,7 @@ SCRIPTS: dict[str, list[Op]] = {
         Advance(2_000),
         Work(0, 3),
     ],
-    # The window was stored, then the worker died before it had marked it: it kept its old estimate.
+    # The window was stored, then the worker crashed before it had queued it: it kept its old estimate.
     "unqueued window": [Late(((0, 0, 1),)), CrashWorker(0, "queue.put", "before"), CloseWindow(), Work(0, 3)],
 }
 

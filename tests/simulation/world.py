@@ -211,7 +211,7 @@ class World:
         return False
 
     def rebalance(self, owners: tuple[int, ...], *, zombie: int | None = None) -> None:
-        """Give partition p to worker owners[p]; a zombie is not told, and its commits are refused from now on."""
+        """Give partition p to worker owners[p]; a zombie does not learn of it, and its commits are refused from now on."""
         self.bus.generation += 1
         for number, worker in enumerate(self.workers):
             if number != zombie:
@@ -250,7 +250,7 @@ class World:
                 self.on_device(number, lambda device: device.tick())
 
     def estimate(self) -> None:
-        """Let a worker tick; what is left undone stays marked."""
+        """Let a worker tick; what is left undone stays in the queue."""
         with suppress(StoreUnavailableError, PublishError):
             self.recomputer.tick()
 
@@ -308,9 +308,9 @@ class World:
         assert found == self.expected_dead, f"dead letters: expected {self.expected_dead}; got {found}"
 
     def _check_devices(self, log: Sequence[tuple[int, int, Report]]) -> None:
-        told: dict[tuple[int, bytes, int], set[bytes]] = {}
+        sent_answers: dict[tuple[int, bytes, int], set[bytes]] = {}
         for _, window_ms, report in log:
-            told.setdefault((window_ms, report.token, report.rung), set()).add(report.answer)
+            sent_answers.setdefault((window_ms, report.token, report.rung), set()).add(report.answer)
         for number in range(DEVICES):
             if not (self._folder / f"device-{number}.sqlite").exists():
                 continue
@@ -321,10 +321,10 @@ class World:
                 chain = device._ledger.chain(SURVEY.id, window_ms)
                 assert chain is not None
                 token = device._token(SURVEY, window_ms, 0)
-                sent = {rung for window, name, rung in told if (window, name) == (window_ms, token)}
+                sent = {rung for window, name, rung in sent_answers if (window, name) == (window_ms, token)}
                 assert chain.released == tuple(sorted(sent)), f"device {number}, window {window_ms}: {sent}"
                 for rung in sent:
-                    assert len(told[window_ms, token, rung]) == 1, f"device {number} drew rung {rung} twice"
+                    assert len(sent_answers[window_ms, token, rung]) == 1, f"device {number} drew rung {rung} twice"
                 assert chain.charged_units == cost_units(chain.epsilons[chain.highest]), f"device {number} paid wrongly"
                 charged += chain.charged_units
             assert device.odometer.spent_units == charged, f"device {number} paid twice"
@@ -338,8 +338,8 @@ def shape_of(shape: Shape) -> tuple[int, int, int]:
 def difference(wanted: Tally, found: Tally) -> str:
     """Say what differs, cell by cell, as (rung, group, cell): expected -> found."""
     cells = [tuple(map(int, cell)) for cell in zip(*(wanted.counts != found.counts).nonzero(), strict=True)]
-    told = ", ".join(f"{cell}: {wanted.counts[cell]} -> {found.counts[cell]}" for cell in cells[:8])
-    return f"{wanted.total_users} users expected, {found.total_users} found; {told or 'users per rung differ'}"
+    differences = ", ".join(f"{cell}: {wanted.counts[cell]} -> {found.counts[cell]}" for cell in cells[:8])
+    return f"{wanted.total_users} users expected, {found.total_users} found; {differences or 'users per rung differ'}"
 
 
 def _fast_folder() -> str | None:

@@ -25,7 +25,7 @@ def changed(position: int, raw: bytes) -> bytes:
     return GOOD[:position] + raw + GOOD[position + len(raw) :]
 
 
-def test_a_letter_tells_its_partition_unless_a_stranger_wrote_it() -> None:
+def test_a_dead_letter_has_its_partition_unless_another_program_wrote_it() -> None:
     assert letter(GOOD).partition == 1
     for place in ("", "thaw.reports.v1[x]@1", "[1]@2", "a[1]@2 and more", "a[99999999999]@1"):
         assert replace(letter(GOOD), place=place).partition is None

@@ -113,9 +113,9 @@ def some(survey: Survey, count: int = 40, seed: int = 1) -> list[Report]:
 def test_a_lost_store_comes_back_from_kafka_alone(survey: Survey) -> None:
     bench = Bench(survey)
     reports = some(survey)
-    for stranger in SURVEYS:
-        if stranger is not survey:
-            bench.topic.send(stranger, some(stranger))
+    for other in SURVEYS:
+        if other is not survey:
+            bench.topic.send(other, some(other))
     for start in range(0, len(reports), 7):
         bench.topic.send(survey, reports[start : start + 7])
     expected = oracle(survey, reports)
@@ -197,7 +197,7 @@ def test_what_a_worker_counts_in_between_is_not_lost() -> None:
     bench.work()
     bench.store._shared.state.logs.clear()
 
-    def somebody_works() -> None:
+    def a_worker_counts() -> None:
         # At the moment that hurts most: the state of the store was seen, Kafka not yet read.
         if len(sent) < 160:
             more = some(CATEGORICAL, seed=len(sent))
@@ -205,7 +205,7 @@ def test_what_a_worker_counts_in_between_is_not_lost() -> None:
             bench.topic.send(CATEGORICAL, more)
             bench.work()
 
-    bench.topic.before_read = somebody_works
+    bench.topic.before_read = a_worker_counts
     [found] = bench.rebuild(replace=True)
     assert len(sent) > 80
     assert found.status == "replaced"
@@ -223,7 +223,7 @@ def test_a_window_that_never_stands_still_is_reported_as_moving() -> None:
     assert [found.status for found in bench.rebuild(replace=True)] == ["replaced"]
 
 
-def test_expired_windows_are_not_looked_at_and_lag_is_told() -> None:
+def test_expired_windows_are_skipped_and_lag_is_reported() -> None:
     bench = Bench()
     bench.topic.send(CATEGORICAL, some(CATEGORICAL))
     [found] = bench.rebuild()

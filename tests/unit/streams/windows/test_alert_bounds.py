@@ -103,8 +103,8 @@ def test_a_share_beyond_its_threshold_is_noticed_and_one_inside_is_not(store: Me
     assert not any(rule.firing for rule in inside)
     assert inside[0].bound is not None
     assert 0.3 < inside[0].bound < 0.5
-    nobody = alert_bounds(known, WEEK, Tally.empty(3, 1, 3), "pooled", store.states)
-    assert [rule.bound for rule in nobody] == [0.0, 1.0], "nothing is known before anybody has answered"
+    unanswered = alert_bounds(known, WEEK, Tally.empty(3, 1, 3), "pooled", store.states)
+    assert [rule.bound for rule in unanswered] == [0.0, 1.0], "nothing is known before the first answer"
 
 
 def test_every_rule_has_its_part_of_alpha(store: MemoryStore) -> None:
@@ -264,6 +264,6 @@ def test_rules_canaries_budgets_and_shards_become_metrics(store: MemoryStore) ->
     assert f"thaw_alert_false_alarm_ratio{{{rule}}} 0.005" in text
     assert f'thaw_canary_z_score{{survey="{known.id}",value="red",window="1"}}' in text
     assert f'thaw_budget_spent_ratio{{survey="{known.id}"}}' in text
-    told = text.split(f'thaw_last_estimate_timestamp_seconds{{survey="{known.id}"}} ')[1].split("\n")[0]
-    assert float(told) == (WEEK - 1) / 1_000
+    exported = text.split(f'thaw_last_estimate_timestamp_seconds{{survey="{known.id}"}} ')[1].split("\n")[0]
+    assert float(exported) == (WEEK - 1) / 1_000
     assert f'thaw_reports_rejected_total{{reason="magic",survey="{known.id}"}} 0.0' in text

@@ -1,4 +1,4 @@
-"""Recomputation without a leader: marks, locks, crashes between any two steps."""
+"""Recomputation without a leader: the queue, locks, crashes between any two steps."""
 
 import threading
 from collections.abc import Sequence
@@ -291,9 +291,9 @@ def test_the_thread_goes_on_when_the_store_was_away(store: MemoryStore, clock: M
 
 def test_what_cannot_be_estimated_is_null() -> None:
     colour = survey()
-    nobody = Tally.empty(3, 1, 3)
-    estimates = estimator_of(colour.mechanism).estimate(nobody)
-    record = make_record(colour, WEEK, nobody, estimates, read_ms=1, computed_ms=2)
+    empty = Tally.empty(3, 1, 3)
+    estimates = estimator_of(colour.mechanism).estimate(empty)
+    record = make_record(colour, WEEK, empty, estimates, read_ms=1, computed_ms=2)
     assert record.users == 0
     assert all(row.estimate is None and row.lower is None for row in record.values)
     assert decode_estimate(record.encode()) == record
@@ -304,9 +304,9 @@ def test_other_bytes_are_no_estimate() -> None:
     with pytest.raises(RecordError, match="not an estimate"):
         decode_estimate(b"{}")
     colour = survey()
-    nobody = Tally.empty(3, 1, 3)
+    empty = Tally.empty(3, 1, 3)
     later = make_record(
-        colour, WEEK, nobody, estimator_of(colour.mechanism).estimate(nobody), read_ms=1, computed_ms=2
+        colour, WEEK, empty, estimator_of(colour.mechanism).estimate(empty), read_ms=1, computed_ms=2
     ).encode()
     with pytest.raises(RecordError, match="reads estimates of version 1; got 2; update it"):
         decode_estimate(later.replace(b'"version":1', b'"version":2'))

@@ -77,7 +77,7 @@ def test_overridden_methods_exist_with_the_same_parameters() -> None:
 
 
 class FakeThread:
-    """Stands for the thread of aiokafka's consumer; notes where it was told to seek."""
+    """Stands for the thread of aiokafka's consumer; notes where it was asked to seek."""
 
     def __init__(self, committed: Mapping[TP, int | None]) -> None:
         self.committed_offsets = committed
@@ -184,7 +184,7 @@ def test_a_fetch_of_an_older_generation_is_dropped_and_read_again() -> None:
     asyncio.run(talk())
 
 
-def test_a_hole_is_read_again_before_it_is_believed() -> None:
+def test_a_gap_is_read_again_before_it_is_accepted() -> None:
     async def talk() -> None:
         bench = Bench({0: 0}, {0: 0})
         await bench.consumer.perform_seek()

@@ -94,7 +94,7 @@ def test_the_live_log_gives_the_same_table(make: Make, survey: Survey) -> None:
     assert again.tally() == table.tally()
 
 
-def test_a_table_grows_and_loses_nobody() -> None:
+def test_a_table_grows_and_loses_no_user() -> None:
     table = Table(Shape.of(CATEGORICAL))
     smallest = table.nbytes
     tokens = np.random.default_rng(1).integers(0, 256, size=(5_000, 13), dtype=np.uint8)
