@@ -25,7 +25,7 @@ from producers.wire.kafka import KafkaTransport
 from producers.wire.transport import Message, Transport, TransportError
 
 PAUSE_MS = 1_000
-"""Pause of all devices after a failure: a thousand devices in one thread would otherwise wait for one broker in turn."""
+"""Pause of all devices after a failure: a thousand devices in one thread would wait for one broker in turn."""
 LOOK_SECONDS = 0.5
 THREADS = 4
 """Devices mostly wait for the broker's word; a few at a time keep it busier than one."""

@@ -1,4 +1,4 @@
-"""The whole path on this machine, with a supervisor that starts again whatever ends: the system that chaos tests break."""
+"""The whole path on this machine, with a supervisor that restarts what ends: the system that chaos tests break."""
 
 from __future__ import annotations
 
