@@ -211,7 +211,7 @@ class World:
         return False
 
     def rebalance(self, owners: tuple[int, ...], *, zombie: int | None = None) -> None:
-        """Give partition p to worker owners[p]; a zombie does not learn of it, and its commits are refused afterwards."""
+        """Give partition p to worker owners[p]; a zombie does not learn of it; its commits are refused."""
         self.bus.generation += 1
         for number, worker in enumerate(self.workers):
             if number != zombie:
