@@ -133,8 +133,10 @@ def test_values_are_sorted_by_lower_bound_and_the_truth_of_the_fleet_stands_besi
     page.goto(site.url)
     here = section(page, site.id_of("browser"))
     page.wait_for_selector(f"{here} tbody tr[data-lower]")
-    rows = page.eval_on_selector_all(
-        f"{here} table.values tbody tr", "rows => rows.map(r => [Number(r.dataset.lower), r.lastChild.textContent])"
+    # One evaluation: `eval_on_selector_all` finds rows and reads them in two steps, and the page may redraw between.
+    rows = page.evaluate(
+        "rows => [...document.querySelectorAll(rows)].map(r => [Number(r.dataset.lower), r.lastChild.textContent])",
+        f"{here} table.values tbody tr",
     )
     lowers = [lower for lower, _ in rows]
     assert len(lowers) == 6
