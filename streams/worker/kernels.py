@@ -154,8 +154,8 @@ def pack_frames(
 ) -> None:
     """Pack the reports of all frames into `out`, one entry a row, and note the first fault of each frame.
 
-    `starts` are byte positions of frames in `words` whose lengths were checked against the survey's layout. Over 60
-    lines: it is one loop, and calls inside it would cost time per report.
+    `starts` are byte positions of frames in `words` whose lengths were checked against the survey's layout.
+    Long because it is one loop, and calls inside it would cost time per report.
     """
     row = 0
     size = out.shape[1]
@@ -302,8 +302,8 @@ def fold_entries(
     """Fold `entries[begin:]` into the table and the flat tally; return where it stopped.
 
     It stops before the end when the table is too full (call again with a larger one), or when BROKEN is set: then the
-    entry at the returned position cannot be of this survey, and table and tally are unusable. Over 60 lines: it is one
-    loop with a fast path for short entries, and calls inside it would cost time per entry.
+    entry at the returned position cannot be of this survey, and table and tally are unusable.
+    Long because it is one loop with a fast path for short entries, and calls inside it would cost time per entry.
     """
     mask = len(slots) - 1
     limit = (len(slots) * 5) >> 3

@@ -101,6 +101,7 @@ def fetch(port: int, path: str) -> bytes:
 def test_no_secret_no_lasting_name_and_no_true_value_leaves_a_device(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Long because one run of devices, worker and exporter is searched in all places where secrets could be."""
     system = System(kafka, redis_url, topic_prefix, tmp_path)
     system.create_topics()
     words = survey_file("words", {"name": "rappor", "bits": 64, "cohorts": 2}, ["known", "other"])
