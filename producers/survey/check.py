@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 
-from estimators.estimates import Method, Population
+from estimators.estimates import Population
 from estimators.estimation.registry import estimator_of
 from estimators.planning.odds import highest_suspicion
 from estimators.simulation.tallies import TRIAL_DEVICES, tally_of, trial_chains
@@ -20,6 +20,9 @@ from producers.survey.survey import Survey
 USERS = (1_000, 100_000, 10_000_000)
 """Numbers of users for which widths are given."""
 DAY_MS = 86_400_000
+
+TOP_SHARE = 0.8
+"""Share of users on the top rung for which stratified and pooled bands are compared: some devices are always late."""
 
 GAIN_RATIO = 0.05
 """A rung that narrows the band by less than this gets a warning."""
@@ -48,6 +51,9 @@ class Explanation:
     survey: Survey
     rungs: tuple[RungPlan, ...]
     windows_per_value: float
+    stratified_ratio: float | None
+    """How many times as wide stratified bands are as pooled ones if TOP_SHARE of the users reach the top rung and the
+    others are spread evenly over the lower ones; None where it is not known or there is one rung."""
     warnings: tuple[str, ...]
 
     @property
@@ -93,9 +99,31 @@ class Explanation:
             f"{releases}.",
             f"{cost}.",
             f"{self._lifetime()}.",
+            *self._assumption(),
             f"Late answers count until {format_duration(survey.retention_ms)} after the window's end.",
             f"Guarantee: {mechanism.guarantee.sentence}{self._odds()}",
             f"Threat model: {mechanism.guarantee.threat_model}",
+        )
+
+    def _assumption(self) -> tuple[str, ...]:
+        if len(self.rungs) == 1:
+            return ()
+        method = self.survey.method
+        if self.survey.rungs == "any":
+            assumed = f"Nothing is assumed about which device stops at which rung (rungs = any, method {method})"
+            other = ' as with rungs = "independent"'
+        else:
+            assumed = (
+                f"It is assumed that the rung of a device does not depend on its value (rungs = independent, method "
+                f"{method}): a device whose person allows less than the top rung, or whose budget does not pay for it, "
+                "does not answer, and a test watches the assumption"
+            )
+            other = " as pooled ones, which is what the assumption saves"
+        if self.stratified_ratio is None:
+            return (f"{assumed}.",)
+        return (
+            f"{assumed}. With {TOP_SHARE:.0%} of the users on the top rung and the others spread evenly over the lower "
+            f"ones, stratified bands are {self.stratified_ratio:.1f} times as wide{other}.".replace("%", " %"),
         )
 
     def _odds(self) -> str:
@@ -131,7 +159,22 @@ def explain(survey: Survey) -> Explanation:
         for rung in range(mechanism.rungs)
     )
     windows_per_value = survey.windows.size_ms / survey.windows.step_ms
-    return Explanation(survey, rungs, windows_per_value, tuple(_warnings(survey, rungs)))
+    return Explanation(survey, rungs, windows_per_value, _stratified_ratio(widths), tuple(_warnings(survey, rungs)))
+
+
+def _stratified_ratio(widths: list[tuple[float, ...] | None]) -> float | None:
+    """Return how much wider stratified bands are than pooled ones, from the widths of single rungs.
+
+    Of n users a part w_g is on rung g, where all n would have the variance v_g. Stratified: sum of w_g v_g. Pooled: the
+    harmonic mean, 1 / (sum of w_g / v_g).
+    """
+    known = [width[0] for width in widths if width is not None and width[0] > 0]
+    if len(known) < len(widths) or len(known) < 2:
+        return None
+    variances = np.square(known)
+    parts = np.full(len(known), (1 - TOP_SHARE) / (len(known) - 1))
+    parts[-1] = TOP_SHARE
+    return math.sqrt(float(parts @ variances) * float(parts @ (1 / variances)))
 
 
 def _warnings(survey: Survey, rungs: tuple[RungPlan, ...]) -> list[str]:
@@ -186,12 +229,11 @@ def _half_widths(survey: Survey) -> list[tuple[float, ...] | None]:
     """Return half of the typical interval, per rung and number of users, from a simulated fleet with even shares."""
     mechanism, estimator = survey.mechanism, estimator_of(survey.mechanism)
     drawn = trial_chains(mechanism)
-    method = cast(Method, "pooled" if survey.method == "auto" else survey.method)
     widths: list[tuple[float, ...] | None] = []
     for rung in range(mechanism.rungs):
         estimates = estimator.estimate(
             tally_of(mechanism, drawn, np.full(len(drawn.groups), rung)),
-            method=method,
+            method=survey.method,
             population=cast(Population, survey.population),
             alpha=survey.alpha,
         )

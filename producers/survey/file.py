@@ -11,6 +11,7 @@ MAX_LEVEL = 20.0
 """Above it an answer is the true value for all practical purposes."""
 
 MAX_RUNGS = 255
+RungAssumption = Literal["any", "independent"]
 MAX_SHARDS = 4096
 
 
@@ -108,13 +109,21 @@ class BudgetTable(_Table, frozen=True):
 class EstimateTable(_Table, frozen=True):
     """How answers become estimates."""
 
-    method: Annotated[
-        Literal["auto", "pooled", "stratified", "mle"],
+    rungs: Annotated[
+        RungAssumption,
         Meta(
-            description="how to combine users on different rungs: `auto` (pooled unless the rungs disagree), "
-            "`pooled`, `stratified` or `mle`"
+            description="what is assumed about which device stops at which rung. `any`: nothing; the method is "
+            "`stratified`. `independent`: the rung does not depend on the value; the method is `pooled`, and devices "
+            "that cannot reach the top rung do not answer. Part of the survey id"
         ),
-    ] = "auto"
+    ] = "any"
+    method: Annotated[
+        Literal["auto", "pooled", "stratified", "mle"] | None,
+        Meta(
+            description="for experts: another method than the one that `rungs` means; `pooled` and `mle` need "
+            '`rungs = "independent"` or a ladder of one rung'
+        ),
+    ] = None
     population: Annotated[
         Literal["fleet", "sampling"],
         Meta(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
-from estimators.estimates import Method
 from estimators.estimation.registry import estimator_of
 from estimators.planning.poisoning import influence
 from estimators.simulation.tallies import trial_tally
@@ -38,7 +36,7 @@ class RungOutlook:
 
 def outlook(survey: Survey, *, users: int, attackers: int, band: float | None) -> list[RungOutlook]:
     """Return the outlook of every rung, at even shares."""
-    method = cast(Method, "pooled" if survey.method == "auto" else survey.method)
+    method = survey.method
     rows = []
     for plan in explain(survey).rungs:
         shares = estimator_of(survey.mechanism).estimate(trial_tally(survey.mechanism, plan.rung), method=method).value

@@ -14,11 +14,12 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from estimators.estimates import Method
 from estimators.mechanism import ParameterError, Specification
 from estimators.mechanisms import registry as mechanisms
 from producers.survey.alerts import NO_LIMITS, AlertError, AlertRule, Limits, limits_of, rules_of
 from producers.survey.durations import format_duration, parse_duration
-from producers.survey.file import MAX_SHARDS, CanaryTable, SurveyFile
+from producers.survey.file import MAX_SHARDS, CanaryTable, EstimateTable, RungAssumption, SurveyFile
 from producers.survey.messages import SurveyError, did_you_mean, explain_shape
 from producers.survey.schedule import Schedule, ScheduleError, schedule_of
 from producers.survey.windows import Windows
@@ -46,7 +47,8 @@ class Survey:
 
     ladder is mechanism.ladder; opens_ms[i] is when rung i opens after the end of the window (opens_ms[0] is 0 and
     means: when the value is taken). Schedule, question, retention, skew, budget, canary, alerts and limits are not part
-    of the id: they may change without making old answers undecodable.
+    of the id: they may change without making old answers undecodable. rungs is what is assumed about which device stops
+    at which rung, and method is what follows from it.
     """
 
     name: str
@@ -59,13 +61,14 @@ class Survey:
     skew_ms: int
     lifetime_epsilon: float
     shards: int
-    method: str
+    method: Method
     alpha: float
     population: str
     accept_risk: str
     canary: Canary | None = None
     alerts: tuple[AlertRule, ...] = ()
     limits: Limits = NO_LIMITS
+    rungs: RungAssumption = "any"
 
     @cached_property
     def _hash(self) -> bytes:
@@ -79,6 +82,9 @@ class Survey:
             "window": [self.windows.size_ms, self.windows.step_ms],
             "shards": self.shards,
         }
+        # Under this assumption only devices answer that follow its rule; answers of others must not be mixed in.
+        if self.rungs == "independent":
+            decoding["rungs_assumed"] = self.rungs
         return hashlib.sha256(canonical_json(decoding)).digest()
 
     @property
@@ -212,14 +218,41 @@ class _Checker:
             skew_ms=self.duration("window.skew", file.window.skew),
             lifetime_epsilon=file.budget.lifetime,
             shards=file.shards,
-            method=file.estimate.method,
+            method=self.method(file.estimate, mechanism),
             alpha=file.estimate.alpha,
             population=file.estimate.population,
             accept_risk=file.accept_risk,
             canary=self.canary(file.canary, file.values),
             alerts=alerts,
             limits=limits,
+            rungs=file.estimate.rungs,
         )
+
+    def method(self, table: EstimateTable, mechanism: Specification) -> Method:
+        """Return the method that the assumption about rungs means, or the one asked for where they agree."""
+        if table.method is None:
+            # On one rung nothing is combined, so nothing is assumed.
+            return "pooled" if table.rungs == "independent" or mechanism.rungs == 1 else "stratified"
+        if table.method == "auto":
+            self.refuse(
+                "estimate.method",
+                table.method,
+                "there is no automatic choice any more, since no test can make one honest; remove it, and write "
+                'rungs = "any" (no assumption, wider bands) or rungs = "independent" (the rung of a device never '
+                "depends on its value)",
+            )
+        if table.method not in mechanism.methods:
+            self.refuse(
+                "estimate.method", table.method, f"{mechanism.name} offers {', '.join(mechanism.methods)}; remove it"
+            )
+        if table.method != "stratified" and table.rungs == "any" and mechanism.rungs > 1:
+            self.refuse(
+                "estimate.method",
+                table.method,
+                f"{table.method} is biased where the rung depends on the value; write "
+                'rungs = "independent" if it never does, or remove the method',
+            )
+        return table.method
 
     def values(self, values: list[str]) -> None:
         seen: set[str] = set()

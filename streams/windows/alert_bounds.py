@@ -4,7 +4,7 @@ Which construction serves a rule (docs/always-valid.md has both) follows from ho
 
 * `mle`, or a single rung: the likelihood e-process, a function of the tally alone; nothing is stored.
 * `stratified`: checkpoints, whose state is replaced by compare-and-set, so that no two workers spend one alpha.
-* `auto`, `pooled`: both, each with half of alpha. The e-process is shown while the rungs agree and the checkpoints once
+* `pooled`: both, each with half of alpha. The e-process is shown while the rungs agree and the checkpoints once
   they do not, so that the rule keeps a bound when the estimate turns to stratified.
 """
 
@@ -65,7 +65,7 @@ def alert_bounds(survey: Survey, window_ms: int, tally: Tally, method: str, stor
     ranges, questions = value_ranges(survey), estimator_of(survey.mechanism).yes_no(tally)
     if ranges is None or questions is None:
         return [_bound(rule, None) for rule in rules]
-    both = survey.method in ("auto", "pooled") and survey.mechanism.rungs > 1
+    both = survey.method == "pooled" and survey.mechanism.rungs > 1
     part = 0.5 if both else 1.0
     checked: list[float] = []
     if both or survey.method == "stratified":

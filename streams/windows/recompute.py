@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from estimators.estimates import Estimates, Floats, Method, Population
+from estimators.estimates import Estimates, Floats, Population
 from estimators.estimation.registry import estimator_of
 from estimators.tally import Tally
 from producers.clock import Clock, system_clock
@@ -43,10 +43,9 @@ class _Done:
 
 
 def estimate(survey: Survey, tally: Tally) -> Estimates:
-    """Estimate as the survey says; `auto` pools the rungs, which turns to stratified by itself if they disagree."""
-    method = cast(Method, "pooled" if survey.method == "auto" else survey.method)
+    """Estimate as the survey says; pooled turns to stratified by itself if the rungs disagree."""
     return estimator_of(survey.mechanism).estimate(
-        tally, method=method, population=cast(Population, survey.population), alpha=survey.alpha
+        tally, method=survey.method, population=cast(Population, survey.population), alpha=survey.alpha
     )
 
 

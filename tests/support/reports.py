@@ -75,10 +75,11 @@ def survey_of(mechanism: Specification, *, name: str = "test", shards: int = 4, 
         skew_ms=5_000,
         lifetime_epsilon=100.0,
         shards=shards,
-        method="auto",
+        method="pooled",
         alpha=0.05,
         population="fleet",
         accept_risk="",
+        rungs="independent",
     )
 
 

@@ -26,6 +26,9 @@ retention = "5m"
 lifetime = 100
 """
 
+INDEPENDENT = 'lifetime = 100\n[estimate]\nrungs = "independent"'
+"""In place of the line of the lifetime: the survey assumes that rungs do not depend on values."""
+
 WINDOW_MS = 60_000
 WEEK = 1_790_000_040_000 // WINDOW_MS * WINDOW_MS
 """Start of a window, far from the epoch so that small and large numbers cannot be mixed up unnoticed."""

@@ -34,7 +34,7 @@ def survey() -> Survey:
         skew_ms=1_000,
         lifetime_epsilon=100.0,
         shards=16,
-        method="auto",
+        method="stratified",
         alpha=0.05,
         population="fleet",
         accept_risk="",

@@ -52,6 +52,34 @@ def test_costs_and_lifetime() -> None:
     )
 
 
+@pytest.mark.parametrize("rungs", ["any", "independent"])
+def test_the_assumption_and_its_price_are_stated(rungs: str) -> None:
+    """The published figure: six values, levels .5/1/2, 10/10/80 % of the users: 2.1 times."""
+    asked = survey(
+        values='values = ["a", "b", "c", "d", "e", "f"]', lifetime=f'lifetime = 100\n[estimate]\nrungs = "{rungs}"'
+    )
+    explanation = explain(asked)
+    variances = []
+    for epsilon in (0.5, 1.0, 2.0):
+        lie = 1 / (math.exp(epsilon) + 5)
+        truth = math.exp(epsilon) * lie
+        variances.append((truth * (1 - truth) + 5 * lie * (1 - lie)) / (truth - lie) ** 2)
+    parts = (0.1, 0.1, 0.8)
+    stratified = sum(part * variance for part, variance in zip(parts, variances, strict=True))
+    pooled = 1 / sum(part / variance for part, variance in zip(parts, variances, strict=True))
+    assert explanation.stratified_ratio == pytest.approx(math.sqrt(stratified / pooled), rel=0.03)
+    text = " ".join(explanation.sentences)
+    assert f"(rungs = {rungs}, method {asked.method})" in text
+    assert "80 % of the users on the top rung" in text
+    assert "stratified bands are 2.1 times as wide" in text
+
+
+def test_one_rung_needs_no_assumption() -> None:
+    explanation = explain(survey(ladder="ladder = [1.0]", opens=""))
+    assert explanation.stratified_ratio is None
+    assert "assumed" not in " ".join(explanation.sentences)
+
+
 @pytest.mark.parametrize(
     ("changes", "warning"),
     [

@@ -27,7 +27,7 @@ def test_a_survey_file_is_read_as_it_is_written() -> None:
     assert asked.windows == Windows(60_000, 60_000)
     assert (asked.retention_ms, asked.skew_ms) == (300_000, 3_000)
     assert (asked.lifetime_epsilon, asked.shards) == (100.0, 16)
-    assert (asked.method, asked.population, asked.alpha) == ("auto", "fleet", 0.05)
+    assert (asked.rungs, asked.method, asked.population, asked.alpha) == ("any", "stratified", "fleet", 0.05)
     assert asked.canary is None
     assert asked.opening_ms(120_000, 1) == 190_000
     assert asked.expiry_ms(120_000) == 480_000
@@ -48,7 +48,7 @@ def test_the_id_depends_on_what_decoding_depends_on_and_on_nothing_else() -> Non
         {"opens": 'opens = ["0s", "1s", "2s"]\njitter = "1s"'},
         {"retention": 'retention = "9m"\nskew = "9s"'},
         {"lifetime": "lifetime = 7\n[canary]\ndevices = 5\nseed = 1\nshares = [1, 0, 0]"},
-        {"lifetime": 'lifetime = 100\n[estimate]\nmethod = "mle"\nalpha = 0.01'},
+        {"lifetime": 'lifetime = 100\n[estimate]\nrungs = "any"\nmethod = "stratified"\nalpha = 0.01'},
     ]
     assert {survey(**changes).digest for changes in same} == {base.digest}
     different = [
@@ -59,6 +59,8 @@ def test_the_id_depends_on_what_decoding_depends_on_and_on_nothing_else() -> Non
         {"size": 'size = "2m"'},
         {"size": 'size = "1m"\nstep = "30s"'},
         {"shards": "shards = 17"},
+        # Answers of devices that do not know the rule of this assumption must not be counted with the others.
+        {"lifetime": 'lifetime = 100\n[estimate]\nrungs = "independent"'},
     ]
     digests = {survey(**changes).digest for changes in different}
     assert len(digests | {base.digest}) == len(different) + 1
@@ -132,6 +134,20 @@ REFUSED: list[tuple[dict[str, str], str, str]] = [
         "estimate.method",
         "unknown value 'best'",
     ),
+    (
+        {"lifetime": "lifetime = 9\n[estimate]\nmethod = 'auto'"},
+        "estimate.method",
+        'remove it, and write rungs = "any"',
+    ),
+    ({"lifetime": "lifetime = 9\n[estimate]\nrungs = 'some'"}, "estimate.rungs", "unknown value 'some'"),
+    *(
+        (
+            {"lifetime": f"lifetime = 9\n[estimate]\nmethod = '{method}'"},
+            "estimate.method",
+            f'{method} is biased where the rung depends on the value; write rungs = "independent"',
+        )
+        for method in ("pooled", "mle")
+    ),
     ({"lifetime": "lifetime = 9\n[canary]\ndevices = 0\nseed = 1\nshares = []"}, "canary.devices", "1 to 1000000"),
     ({"lifetime": "lifetime = 9\n[canary]\ndevices = 1\nseed = -1\nshares = []"}, "canary.seed", "not be negative"),
     (
@@ -193,6 +209,36 @@ def test_mechanisms_are_refused_by_field_value_and_remedy(
         parse_survey(with_mechanism(text, **changes), "test.toml")
     assert refused.value.field == field
     assert remedy in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("estimate", "rungs", "method"),
+    [
+        ("", "any", "stratified"),
+        ('rungs = "any"', "any", "stratified"),
+        ('rungs = "independent"', "independent", "pooled"),
+        ('rungs = "independent"\nmethod = "mle"', "independent", "mle"),
+        ('rungs = "independent"\nmethod = "stratified"', "independent", "stratified"),
+    ],
+)
+def test_the_method_follows_from_what_is_assumed_about_rungs(estimate: str, rungs: str, method: str) -> None:
+    asked = survey(lifetime=f"lifetime = 9\n[estimate]\n{estimate}")
+    assert (asked.rungs, asked.method) == (rungs, method)
+
+
+def test_on_one_rung_nothing_is_assumed_and_every_method_may_be_chosen() -> None:
+    single = {"ladder": "ladder = [1.0]", "opens": ""}
+    assert survey(**single).method == "pooled"
+    assert survey(**single, lifetime='lifetime = 9\n[estimate]\nmethod = "mle"').method == "mle"
+    text = with_mechanism(
+        'name = "improved_christofides"',
+        values='values = ["no", "yes"]\naccept_risk = "the dealer is trusted here"',
+        ladder="ladder = [1]",
+        opens="",
+        lifetime='lifetime = inf\n[estimate]\nmethod = "mle"',
+    )
+    with pytest.raises(SurveyError, match="improved_christofides offers pooled; remove it"):
+        parse_survey(text)
 
 
 def test_a_risk_is_accepted_in_so_many_words() -> None:

@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from deploy.docs import BLOCKS, DOCS, generated_block
 from estimators.channels.response import REAL
 from producers.survey.check import USERS, explain
 from producers.survey.outlook import outlook
-from tests.support.surveys import survey, survey_text
+from tests.support.surveys import INDEPENDENT, survey, survey_text
 from tests.unit.streams.cli.test_main import run
 
 
@@ -32,12 +31,12 @@ def test_liars_move_an_estimate_by_their_score() -> None:
 
 
 def test_liars_who_run_ahead_count_for_more_unless_rungs_are_stratified() -> None:
-    low = outlook(survey(), users=1_000, attackers=10, band=None)[0]
+    low = outlook(survey(lifetime=INDEPENDENT), users=1_000, attackers=10, band=None)[0]
     assert low.loudest_score is not None
     assert low.loudest_ahead is not None
     assert low.loudest_ahead > 2 * low.loudest_score
     assert low.shift == pytest.approx(10 / 1_000 * (low.loudest_ahead - 1 / 3), rel=0.05)
-    low = outlook(replace(survey(), method="stratified"), users=1_000, attackers=10, band=None)[0]
+    low = outlook(survey(), users=1_000, attackers=10, band=None)[0]
     assert low.loudest_ahead is not None
     assert low.loudest_score is not None
     assert low.loudest_ahead < low.loudest_score

@@ -67,8 +67,8 @@ above = 150
 """
 
 
-def with_rules(method: str = "auto", rules: str = RULES) -> Survey:
-    return parse_survey(f'{survey_text()}\n{rules}\n[estimate]\nmethod = "{method}"\n')
+def with_rules(method: str = "pooled", rules: str = RULES) -> Survey:
+    return parse_survey(f'{survey_text()}\n{rules}\n[estimate]\nrungs = "independent"\nmethod = "{method}"\n')
 
 
 def counted(known: Survey, shares: Sequence[float], devices: int, *, seed: int = 3) -> Tally:
@@ -156,7 +156,7 @@ def test_two_workers_cannot_spend_one_checkpoint() -> None:
 
 
 def test_a_rule_stays_awake_when_the_rungs_begin_to_disagree(store: MemoryStore) -> None:
-    known = with_rules("auto")
+    known = with_rules("pooled")
     tally = counted(known, [0.8, 0.15, 0.05], 5_000)
     pooled = alert_bounds(known, WEEK, tally, "pooled", store.states)
     stratified = alert_bounds(known, WEEK, tally, "stratified", store.states)

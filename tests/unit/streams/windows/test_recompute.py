@@ -26,7 +26,7 @@ from streams.worker.fold import DeadLetter
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
-from tests.support.surveys import WEEK, survey
+from tests.support.surveys import INDEPENDENT, WEEK, survey
 
 PARTITIONS = 4
 
@@ -96,7 +96,7 @@ def store(clock: ManualClock) -> MemoryStore:
 
 
 def test_a_marked_window_is_estimated_stored_and_published(store: MemoryStore, clock: ManualClock) -> None:
-    colour, outbox = survey(), Outbox()
+    colour, outbox = survey(lifetime=INDEPENDENT), Outbox()
     fill(store, colour, clock, 3_000, WEEK)
     assert Recomputer(store, Known(colour), outbox, "estimates", clock=clock).tick() == 1
     payload = store.estimates.read(colour.id, WEEK)
@@ -216,7 +216,7 @@ def test_a_window_whose_counts_expired_leaves_the_queue(store: MemoryStore, cloc
 def test_rungs_that_disagree_make_the_estimate_stratified(
     store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    colour = survey()
+    colour = survey(lifetime=INDEPENDENT)
     tally = Tally.empty(3, 1, 3)
     tally.users[:, 0] = 3_000
     tally.counts[0, 0] = [1_000, 1_000, 1_000]
