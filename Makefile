@@ -19,7 +19,7 @@ PARALLEL = $(MAKE) --no-print-directory --silent --jobs=3
 # skip (or fail, in CI), and the demo uses its fallback.
 TOLERATE = || [ $$? -eq 3 ]
 
-.PHONY: help demo setup check format test test-pure test-real kafka bench generated chaos soak screenshots clean force
+.PHONY: help demo setup check format test test-pure test-real kafka bench calibrate generated chaos soak screenshots clean force
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ kafka: ## run Apache Kafka in the foreground and print its address; ARGS="--port
 
 bench: setup ## run the benchmarks; ends with one line per goal
 	@exec $(BIN)/python -m tests.bench $(ARGS)
+
+calibrate: setup ## count how often bands, alerts and tests keep their promise; writes docs/calibration.md; 15 minutes
+	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.calibration $(ARGS)
 
 screenshots: setup ## take the pictures of the page for docs/images from a real pipeline; two minutes
 	@exec $(BIN)/python -m tests.browser.screenshots $(ARGS)

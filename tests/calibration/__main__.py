@@ -1,0 +1,50 @@
+"""python -m tests.calibration: count how often bands, alert bounds and the homogeneity test keep their promise.
+
+The long form takes about a quarter of an hour on two free processors and writes the table and the picture of
+docs/calibration.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from tests.calibration import report
+from tests.calibration.suite import FORMS, run
+
+
+def main(arguments: list[str]) -> int:
+    """Run, print what fails, end with one line; the status is 1 if anything is below its promise."""
+    parser = argparse.ArgumentParser(prog="python -m tests.calibration", description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--quick", action="store_true", help="the short form: the cells that `make test` runs")
+    parser.add_argument("--seed", type=int, default=1, help="another seed draws other windows; default 1")
+    parser.add_argument("--only", nargs="+", default=[], metavar="MECHANISM", help="the bands of these mechanisms only")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every count to this file")
+    parser.add_argument("--write", action="store_true", help="write table and picture of the short form too")
+    chosen = parser.parse_args(arguments)
+    begun, terminal = time.monotonic(), sys.stderr.isatty()
+
+    def progress(done: int, total: int) -> None:
+        if terminal:
+            left = (time.monotonic() - begun) * (total / done - 1) / 60
+            print(f"\r{done} of {total} parts, {left:.0f} minutes left ", end="", file=sys.stderr, flush=True)
+
+    findings = run(FORMS["short" if chosen.quick else "long"], chosen.seed, only=chosen.only, progress=progress)
+    if terminal:
+        print(file=sys.stderr)
+    for kind, lines in (("below", findings.failures()), ("close", findings.close()), ("above", findings.above())):
+        for line in lines:
+            print(f"{kind}: {line}")
+    if chosen.json:
+        chosen.json.write_text(report.as_json(findings), encoding="utf-8")
+    if chosen.write or not (chosen.quick or chosen.only):
+        report.write(findings)
+    print(report.statement(findings))
+    print(report.closing_line(findings))
+    return 1 if any(findings.failures()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,42 @@
+"""Verdicts by exact binomial tails, with a stated false-alarm rate of the whole suite.
+
+One window gives one trial per class of values: of the values of a class, one is looked at, another one in the next
+window. So trials are independent, and their number of hits is at most as spread as a binomial with the mean coverage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scipy import stats
+
+LEAST, MOST, LEAST_ALL = 0.935, 0.985, 0.94
+"""Coverage of bands of 95 % must lie between LEAST and MOST, of all bands at once not below LEAST_ALL."""
+Stages = tuple[tuple[int, float], ...]
+LONG: Stages = ((120, 0.925), (600, 0.935), (3_000, 0.0))
+SHORT: Stages = ((60, 0.9), (240, 0.0))
+"""Windows of a cell, and the coverage below which it goes on to the next stage, which has fresh windows."""
+
+
+@dataclass(frozen=True)
+class Hits:
+    """In how many trials a statement held."""
+
+    trials: int
+    held: int
+
+    @property
+    def rate(self) -> float:
+        """Part of the trials in which it held; 1 without trials."""
+        return self.held / self.trials if self.trials else 1.0
+
+    def significantly_below(self, rate: float, level: float) -> bool:
+        """Tell whether so few hits have a probability below `level` if the true rate is at least `rate`."""
+        return self.trials > 0 and float(stats.binom.cdf(self.held, self.trials, rate)) < level
+
+    def significantly_above(self, rate: float, level: float) -> bool:
+        """Tell whether so many hits have a probability below `level` if the true rate is at most `rate`."""
+        return self.trials > 0 and float(stats.binom.sf(self.held - 1, self.trials, rate)) < level
+
+    def __add__(self, other: Hits) -> Hits:
+        return Hits(self.trials + other.trials, self.held + other.held)

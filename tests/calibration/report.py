@@ -1,0 +1,160 @@
+"""The findings as a table and a picture for docs/calibration.md."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+
+from tests.calibration.homogeneity import SIZES
+from tests.calibration.judge import LEAST, MOST
+from tests.calibration.run import Outcome
+from tests.calibration.suite import FORMS, Findings
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE, PICTURE = DOCS / "calibration.md", DOCS / "images" / "calibration.svg"
+_BEGIN, _END = "<!-- generated: calibration -->\n", "\n<!-- end: calibration -->"
+
+
+def as_json(findings: Findings) -> str:
+    """Return everything that was counted."""
+    return json.dumps(asdict(findings), indent=1, sort_keys=True) + "\n"
+
+
+def closing_line(findings: Findings) -> str:
+    """Return the line that a run ends with."""
+    below, above = len(list(findings.failures())), len(list(findings.above()))
+    return f"cells {findings.cells}, below {below}, above {above}"
+
+
+def statement(findings: Findings) -> str:
+    """Say how often the suite itself is wrong."""
+    return (
+        f"{findings.form} form, seed {findings.seed}: {findings.checks} checks at level {findings.level:.1e} each; "
+        f"the suite reports something although every promise is kept in at most {FORMS[findings.form].false_alarm:g} "
+        "of runs"
+    )
+
+
+def table(findings: Findings) -> str:
+    """Return the generated block of the page."""
+    lines = [f"`{closing_line(findings)}` ({statement(findings)}).", ""]
+    lines += ["| mechanism | method | cells | lowest coverage | all at once | undefined | half-width / plain | plain |"]
+    lines += ["|---|---|---|---|---|---|---|---|"]
+    ordered = sorted(findings.outcomes, key=lambda outcome: (outcome.mechanism, outcome.method))
+    for (mechanism, method), group in itertools.groupby(ordered, key=lambda o: (o.mechanism, o.method)):
+        lines.append(_row(mechanism, method, list(group)))
+    lines += ["", "| alert bound | side | alpha | false alarms |", "|---|---|---|---|"]
+    for found in findings.alarms:
+        lines.append(
+            f"| {found.construction}: {found.scenario} | {found.side} | {found.alpha:g} | {found.hits.rate:.4f} |"
+        )
+    levels = " | ".join(f"rejected at {size:g}" for size in SIZES)
+    lines += ["", f"| homogeneity test | rungs | {levels} | undefined |", "|---|---|---|---|---|"]
+    for test in findings.rejections:
+        rates = " | ".join(f"{test.rejected[size].rate:.3f}" for size in SIZES)
+        agree = "agree" if test.agree else "differ"
+        lines.append(f"| {test.name} | {agree} | {rates} | {test.undefined / test.windows:.2f} |")
+    failures = list(findings.failures())
+    if failures:
+        lines += ["", "Below:", "", *(f"* {line}" for line in failures)]
+    return "\n".join(lines)
+
+
+def _row(mechanism: str, method: str, group: list[Outcome]) -> str:
+    lowest = min(group, key=lambda outcome: outcome.worst[1].hits.rate)
+    name, worst = lowest.worst
+    together = min(outcome.all_hits.rate for outcome in group)
+    parts = [part for outcome in group for part in outcome.classes.values()]
+    undefined = sum(part.windows - part.defined for part in parts) / max(sum(part.windows for part in parts), 1)
+    ratios = [
+        part.half_width / (part.wald_width / part.wald_windows)
+        for part in parts
+        if part.defined and part.wald_windows and part.wald_width > 0
+    ]
+    plain = [part.wald_held / part.wald_windows for part in parts if part.wald_windows]
+    return (
+        f"| {mechanism} | {method} | {len(group)} | {worst.hits.rate:.3f} ({name}, {lowest.windows} windows) | "
+        f"{together:.3f} | {undefined:.3f} | {f'{median(ratios):.2f}' if ratios else '-'} | "
+        f"{f'{min(plain):.3f}' if plain else '-'} |"
+    )
+
+
+def write(findings: Findings) -> None:
+    """Write the table into the page, and the picture."""
+    before, rest = PAGE.read_text(encoding="utf-8").split(_BEGIN, 1)
+    PAGE.write_text(before + _BEGIN + table(findings) + _END + rest.split(_END, 1)[1], encoding="utf-8")
+    PICTURE.write_text(picture(findings), encoding="utf-8")
+
+
+_STYLE = """
+  .card { fill: #ffffff; stroke: #d5dde6 }
+  text { fill: #1c2733; font: 14px system-ui, sans-serif }
+  .title { font-size: 17px; font-weight: 600 }
+  .small { font-size: 12.5px; fill: #52616f }
+  .grid { stroke: #e3e9ef }
+  .goal { fill: #0072b2; fill-opacity: .14 }
+  .plain { fill: #b85c00; fill-opacity: .55 }
+  .kept { fill: #0072b2; fill-opacity: .65 }
+  text.plain, text.kept { fill-opacity: 1; font-weight: 600 }
+  @media (prefers-color-scheme: dark) {
+    .card { fill: #0f161f; stroke: #263341 }
+    text { fill: #e6edf3 }
+    .small { fill: #9fb0c0 }
+    .grid { stroke: #223040 }
+    .goal { fill: #58b5f0; fill-opacity: .2 }
+    .plain { fill: #ffa657 }
+    .kept { fill: #58b5f0 }
+  }
+"""
+_LEFT, _RIGHT, _TOP, _ROW = 190.0, 960.0, 110.0, 30.0
+
+
+def _x(rate: float) -> float:
+    return _LEFT + rate * (_RIGHT - _LEFT)
+
+
+def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "middle") -> str:
+    return f'<text x="{x:g}" y="{y:g}" class="{kind}" text-anchor="{anchor}">{text}</text>'
+
+
+def _dots(outcomes: list[Outcome], middle: float) -> Iterator[str]:
+    """Per cell the class that is covered least: plain bands above the line, calibrated ones below it."""
+    for outcome in outcomes:
+        plain = [part.wald_held / part.wald_windows for part in outcome.classes.values() if part.wald_windows]
+        if plain:
+            yield f'<circle class="plain" cx="{_x(min(plain)):.1f}" cy="{middle - 6:.1f}" r="3"/>'
+        yield f'<circle class="kept" cx="{_x(outcome.worst[1].hits.rate):.1f}" cy="{middle + 6:.1f}" r="3"/>'
+
+
+def picture(findings: Findings) -> str:
+    """Return the picture as SVG: one line per mechanism, one dot per cell."""
+    grouped: dict[str, list[Outcome]] = {}
+    for outcome in findings.outcomes:
+        grouped.setdefault(outcome.mechanism, []).append(outcome)
+    bottom = _TOP + _ROW * len(grouped)
+    made = [_text(24, 36, "How often bands of 95 % hold the truth", "title", "start")]
+    made.append(_text(24, 58, "one dot per cell: the class of values that is covered least", "small", "start"))
+    made.append(_text(24, 82, "plain bands, observed counts as chances", "plain", "start"))
+    made.append(_text(330, 82, "Thaw's bands", "kept", "start"))
+    made.append(
+        f'<rect class="goal" x="{_x(LEAST):.1f}" y="{_TOP - 10:g}" width="{_x(MOST) - _x(LEAST):.1f}" '
+        f'height="{bottom - _TOP + 10:g}"/>'
+    )
+    for rate in (0.0, 0.25, 0.5, 0.75, 1.0):
+        made.append(f'<path class="grid" d="M{_x(rate):.1f} {_TOP - 10:g} V{bottom:g}"/>')
+        made.append(_text(_x(rate), bottom + 20, f"{rate:g}", "small"))
+    for row, (name, outcomes) in enumerate(grouped.items()):
+        middle = _TOP + _ROW * (row + 0.5)
+        made.append(_text(_LEFT - 14, middle + 5, name, "", "end"))
+        made += _dots(outcomes, middle)
+    made.append(_text((_LEFT + _RIGHT) / 2, bottom + 42, f"coverage; shaded: {LEAST:g} to {MOST:g}", "small"))
+    body, height = "\n".join(made), bottom + 60
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1000 {height:g}" role="img" '
+        f'aria-label="Coverage of 95 % bands by mechanism, plain and calibrated">\n<style>{_STYLE}</style>\n'
+        f'<rect class="card" x="1" y="1" width="998" height="{height - 2:g}" rx="12"/>\n{body}\n</svg>\n'
+    )

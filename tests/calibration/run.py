@@ -1,0 +1,196 @@
+"""Draw windows, estimate them with every method, and count which bands hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.estimates import Estimates, Method, Population
+from estimators.tally import Tally
+from tests.calibration.cells import SINGLE_DEVICES, Setting
+from tests.calibration.counts import drawer
+from tests.calibration.judge import LEAST, LEAST_ALL, LONG, MOST, Hits, Stages
+from tests.calibration.wald import wald_band
+from tests.calibration.worlds import World
+
+Floats = NDArray[np.float64]
+
+ALPHA = 0.05
+_SAME = 1e-9
+"""Ends of a band that equal the truth up to rounding hold it."""
+
+
+@dataclass
+class ClassCount:
+    """What was seen of one class of values."""
+
+    windows: int = 0
+    defined: int = 0
+    held: int = 0
+    width: float = 0.0
+    rarest: float = 0.0
+    """Mean count of the rarest answer that tells about these values."""
+    wald_windows: int = 0
+    wald_held: int = 0
+    wald_width: float = 0.0
+
+    @property
+    def hits(self) -> Hits:
+        return Hits(self.defined, self.held)
+
+    @property
+    def half_width(self) -> float:
+        return self.width / self.defined if self.defined else float("nan")
+
+
+@dataclass
+class Outcome:
+    """What one stage saw of one cell: a setting with a method."""
+
+    mechanism: str
+    setting: str
+    method: Method
+    stage: int
+    classes: dict[str, ClassCount] = field(default_factory=dict)
+    windows: int = 0
+    all_defined: int = 0
+    all_held: int = 0
+    zero_width: int = 0
+    unexplained: int = 0
+    """Windows with an undefined band and no note that says why."""
+
+    @property
+    def id(self) -> str:
+        return f"{self.setting}, {self.method}"
+
+    @property
+    def all_hits(self) -> Hits:
+        return Hits(self.all_defined, self.all_held)
+
+    @property
+    def worst(self) -> tuple[str, ClassCount]:
+        """The class whose bands hold least often."""
+        return min(self.classes.items(), key=lambda item: (item[1].hits.rate, -item[1].defined))
+
+    @property
+    def checks(self) -> int:
+        return len(self.classes) + 1
+
+    def too_low(self, margin: float) -> bool:
+        """Tell whether more windows are needed to say that the cell is right."""
+        return any(part.hits.rate < margin for part in self.classes.values()) or (
+            self.all_hits.rate < margin + LEAST_ALL - LEAST
+        )
+
+    def below(self, level: float) -> bool:
+        return (
+            any(part.hits.significantly_below(LEAST, level) for part in self.classes.values())
+            or self.all_hits.significantly_below(LEAST_ALL, level)
+            or self.broken
+        )
+
+    @property
+    def broken(self) -> bool:
+        """A band of width zero, or an undefined one without a word about it."""
+        return self.zero_width > 0 or self.unexplained > 0
+
+    def above(self, level: float) -> bool:
+        return any(p.rarest >= 1.0 and p.hits.significantly_above(MOST, level) for p in self.classes.values())
+
+
+def run_setting(
+    setting: Setting, seed: int, level: float, stages: Stages = LONG, estimate: Callable[..., Estimates] | None = None
+) -> list[Outcome]:
+    """Return the last stage of every method: a verdict, or the stage after which nothing looked wrong any more."""
+    estimate = estimate or setting.world.mechanism.estimator.estimate
+    return list(_last_stages(setting, seed, level, stages, estimate))
+
+
+def _last_stages(
+    setting: Setting, seed: int, level: float, stages: Stages, estimate: Callable[..., Estimates]
+) -> Iterator[Outcome]:
+    draw, single = drawer(setting.world)
+    methods = setting.methods
+    if single and setting.users > SINGLE_DEVICES:
+        return
+    for stage, (windows, margin) in enumerate(stages):
+        rng = np.random.default_rng([seed, setting.seed, stage])
+        outcomes = {method: Outcome(setting.world.name, setting.id, method, stage) for method in methods}
+        for window in range(windows):
+            people, truth = setting.people(rng)
+            tally = draw(people, rng)
+            for method, outcome in outcomes.items():
+                found = estimate(tally, method=method, population=setting.population, alpha=ALPHA)
+                count(outcome, setting.world, window, tally, truth, found)
+            compare(outcomes, setting, window, tally, truth)
+        last = stage + 1 == len(stages)
+        going_on = []
+        for method, outcome in outcomes.items():
+            if last or outcome.below(level) or not outcome.too_low(margin):
+                yield outcome
+            else:
+                going_on.append(method)
+        methods = tuple(going_on)
+        if not methods:
+            return
+
+
+def count(outcome: Outcome, world: World, window: int, tally: Tally, truth: Floats, found: Estimates) -> None:
+    """Add one window to a cell."""
+    lower, upper = found.lower, found.upper
+    defined = np.isfinite(lower) & np.isfinite(upper)
+    slack = _SAME * np.maximum(1.0, np.abs(truth))
+    held = defined & (lower <= truth + slack) & (truth <= upper + slack)
+    known = np.isfinite(truth)
+    outcome.windows += 1
+    flat = bool(np.any(defined & (upper <= lower)))
+    outcome.unexplained += bool(np.any(known & ~defined)) and not found.notes
+    for name, places in world.classes.items():
+        place = places[window % len(places)]
+        part = outcome.classes.setdefault(name, ClassCount())
+        part.rarest += (rarest_answer(world, tally, int(place)) - part.rarest) / (part.windows + 1)
+        part.windows += 1
+        if defined[place] and known[place]:
+            part.defined += 1
+            part.held += bool(held[place])
+            part.width += float(upper[place] - lower[place]) / 2.0
+    if found.simultaneous_lower is not None and found.simultaneous_upper is not None:
+        low, high = found.simultaneous_lower, found.simultaneous_upper
+        shown = np.isfinite(low) & np.isfinite(high) & known
+        flat |= bool(np.any(shown & (high <= low)))
+        if shown.any():
+            outcome.all_defined += 1
+            outcome.all_held += bool(np.all((low <= truth + slack)[shown] & (truth <= high + slack)[shown]))
+    outcome.zero_width += flat
+
+
+def compare(outcomes: Mapping[Method, Outcome], setting: Setting, window: int, tally: Tally, truth: Floats) -> None:
+    """Add the plain Wald bands of the same window, where every label is a yes/no question."""
+    mechanism = setting.world.mechanism
+    questions = mechanism.estimator.yes_no(tally)
+    if questions is None:
+        return
+    low = np.array([quantity.low for quantity in mechanism.specification.quantities])
+    range_ = np.array([quantity.high for quantity in mechanism.specification.quantities]) - low
+    population: Population = "sampling" if mechanism.specification.quantities[0].kind == "mean" else setting.population
+    for method, outcome in outcomes.items():
+        ends = wald_band(questions, stratified=method == "stratified", population=population, alpha=ALPHA)
+        lower, upper = (low + range_ * end for end in ends)
+        slack = _SAME * np.maximum(1.0, np.abs(truth))
+        for name, places in setting.world.classes.items():
+            place, part = places[window % len(places)], outcome.classes[name]
+            part.wald_windows += 1
+            part.wald_held += bool(lower[place] <= truth[place] + slack[place] <= upper[place] + 2 * slack[place])
+            part.wald_width += float(upper[place] - lower[place]) / 2.0
+
+
+def rarest_answer(world: World, tally: Tally, label: int) -> float:
+    """Return the smallest count, over rungs with users, of the answers that tell about a label, and of the others."""
+    cells = world.cells[label]
+    counts = tally.counts.sum(axis=1)[:, cells]
+    users = tally.users.sum(axis=1)[:, None]
+    used = users[:, 0] > 0
+    return float(np.minimum(counts, users - counts)[used].min())
