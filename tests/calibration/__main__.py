@@ -26,7 +26,9 @@ def main(arguments: list[str]) -> int:
     chosen = parser.parse_args(arguments)
     begun, terminal = time.monotonic(), sys.stderr.isatty()
 
-    def progress(done: int, total: int) -> None:
+    def progress(done: int, total: int, failures: list[str]) -> None:
+        for line in failures:
+            print(f"below: {line}", flush=True)
         if terminal:
             left = (time.monotonic() - begun) * (total / done - 1) / 60
             print(f"\r{done} of {total} parts, {left:.0f} minutes left ", end="", file=sys.stderr, flush=True)
@@ -34,7 +36,7 @@ def main(arguments: list[str]) -> int:
     findings = run(FORMS["short" if chosen.quick else "long"], chosen.seed, only=chosen.only, progress=progress)
     if terminal:
         print(file=sys.stderr)
-    for kind, lines in (("below", findings.failures()), ("close", findings.close()), ("above", findings.above())):
+    for kind, lines in (("close", findings.close()), ("above", findings.above())):
         for line in lines:
             print(f"{kind}: {line}")
     if chosen.json:

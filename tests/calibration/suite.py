@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
@@ -33,6 +33,10 @@ FORMS = {
 }
 
 
+Entry = Outcome | Alarms | Rejections
+"""What one cell found."""
+
+
 @dataclass
 class Findings:
     """What a run found, and the level at which each check was judged."""
@@ -51,20 +55,11 @@ class Findings:
 
     def failures(self) -> Iterator[str]:
         """Say what does not keep its promise, one line each."""
-        for outcome in self.outcomes:
-            if outcome.below(self.level):
-                yield describe(outcome)
-        for found in self.alarms:
-            if found.hits.significantly_above(found.alpha, self.level):
-                yield (
-                    f"{found.scenario}, {found.construction} {found.side}: {found.hits.rate:.4f} false alarms at alpha "
-                    f"{found.alpha:g}"
-                )
-        for test in self.rejections:
-            if not keeps_level(test, self.level):
-                rates = ", ".join(f"{hits.rate:.4f} at {size:g}" for size, hits in test.rejected.items())
-                agree = "agree" if test.agree else "differ"
-                yield f"homogeneity, rungs {agree}, {test.name}: rejected {rates}; undefined {test.undefined}"
+        entries: list[Entry] = [*self.outcomes, *self.alarms, *self.rejections]
+        for entry in entries:
+            said = failure(entry, self.level)
+            if said is not None:
+                yield said
 
     def above(self) -> Iterator[str]:
         """Name the cells whose bands are wider than they need to be."""
@@ -75,6 +70,22 @@ class Findings:
         for outcome in self.outcomes:
             if outcome.stage > 0 and outcome.too_low(0.935) and not outcome.below(self.level):
                 yield describe(outcome)
+
+
+def failure(entry: Entry, level: float) -> str | None:
+    """Say what does not keep its promise; None if everything does."""
+    if isinstance(entry, Outcome):
+        return describe(entry) if entry.below(level) else None
+    if isinstance(entry, Alarms):
+        if not entry.hits.significantly_above(entry.alpha, level):
+            return None
+        kind = f"{entry.scenario}, {entry.construction} {entry.side}"
+        return f"{kind}: {entry.hits.rate:.4f} false alarms at alpha {entry.alpha:g}"
+    if keeps_level(entry, level):
+        return None
+    rates = ", ".join(f"{hits.rate:.4f} at {size:g}" for size, hits in entry.rejected.items())
+    agree = "agree" if entry.agree else "differ"
+    return f"homogeneity, rungs {agree}, {entry.name}: rejected {rates}; undefined {entry.undefined}"
 
 
 def keeps_level(test: Rejections, level: float) -> bool:
@@ -119,10 +130,10 @@ def _case(number: int, seed: int, windows: int) -> list[Rejections]:
     return [run_case(_cases()[number], seed, windows)]
 
 
-Work = Callable[[], list[Outcome] | list[Alarms] | list[Rejections]]
+Work = Callable[[], Sequence[Entry]]
 
 
-def _do(work: Work) -> list[Outcome] | list[Alarms] | list[Rejections]:
+def _do(work: Work) -> Sequence[Entry]:
     return work()
 
 
@@ -132,9 +143,12 @@ def run(
     *,
     only: Collection[str] = (),
     processes: int | None = None,
-    progress: Callable[[int, int], None] = lambda _done, _all: None,
+    progress: Callable[[int, int, list[str]], None] = lambda _done, _all, _failures: None,
 ) -> Findings:
-    """Run all cells, or those of some mechanisms, on all processors; the findings do not depend on how many."""
+    """Run all cells, or those of some mechanisms, on all processors; the findings do not depend on how many.
+
+    progress hears how many parts of all are done, and the failures of the last one.
+    """
     long = form.name == "long"
     plan = [*cells.named(only), *cells.settings(only)] if long else list(cells.quick(only))
     checks = len(form.stages) * sum(len(setting.methods) * (len(setting.world.classes) + 1) for setting in plan)
@@ -153,12 +167,13 @@ def run(
                 findings.alarms.append(entry)
             else:
                 findings.rejections.append(entry)
-        progress(done, len(work))
+        said = (failure(entry, findings.level) for entry in found)
+        progress(done, len(work), [line for line in said if line is not None])
     findings.outcomes.sort(key=lambda outcome: outcome.id)
     return findings
 
 
-def _results(work: list[Work], processes: int) -> Iterator[list[Outcome] | list[Alarms] | list[Rejections]]:
+def _results(work: list[Work], processes: int) -> Iterator[Sequence[Entry]]:
     if processes == 1:
         yield from map(_do, work)
         return
