@@ -16,19 +16,20 @@ from tests.calibration.worlds import LADDERS, SIZES, World, worlds
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Layout = Literal["top rung", "mixed", "laggards", "early", "lean"]
+Layout = Literal["top rung", "mixed", "laggards", "early", "lean", "apart"]
 
 USERS = (20, 100, 1_000, 10_000, 100_000)
-LAYOUTS: tuple[Layout, ...] = ("top rung", "mixed", "laggards", "early", "lean")
+LAYOUTS: tuple[Layout, ...] = ("top rung", "mixed", "laggards", "early", "lean", "apart")
 POPULATIONS: tuple[Population, ...] = ("fleet", "sampling")
 THIN = 0.01
 """Part of the users on the thin rung of `laggards` (lowest rung) and `early` (top rung)."""
-LEAN = 0.8
-"""Part of the people of every second kind that stays on the lower rungs; of the others this part is on the top."""
+LEANS: dict[str, float] = {"lean": 0.8, "apart": 1.0}
+"""Layouts whose rungs depend on the value: the part of the people of every second kind that stays on the lower rungs;
+of the others this part is on the top."""
 SINGLE_DEVICES = 10_000
 """Most users where every device is drawn on its own."""
 
-QUICK = 3
+QUICK = 2
 """Settings of every mechanism in the short form."""
 NAMED: tuple[tuple[str, int, tuple[float, ...], str, Layout, int, Population], ...] = (
     ("grr", 50, (1.0, 4.0), "uneven", "laggards", 10_000, "fleet"),
@@ -36,6 +37,8 @@ NAMED: tuple[tuple[str, int, tuple[float, ...], str, Layout, int, Population], .
     ("grr", 50, (1.0, 4.0), "uneven", "mixed", 100, "fleet"),
     ("grr", 5, (1.0, 4.0), "uneven", "lean", 1_000, "fleet"),
     ("grr", 5, (1.0, 4.0), "equal", "lean", 1_000, "sampling"),
+    ("grr", 50, (1.0, 4.0), "uneven", "apart", 1_000, "fleet"),
+    ("grr", 2, (1.0, 4.0), "equal", "apart", 10_000, "sampling"),
     ("grr", 2, (0.1, 6.0), "uneven", "early", 2_000, "fleet"),
     ("grr", 2, (0.1, 6.0), "uneven", "early", 2_000, "sampling"),
     ("grr", 2, (0.1, 6.0), "uneven", "top rung", 20, "sampling"),
@@ -79,7 +82,7 @@ class Setting:
         """The methods that promise something here: where rungs lean with the value, only the stratified one does."""
         known: tuple[Method, ...] = get_args(Method)
         offered = tuple(method for method in known if method in self.world.mechanism.specification.methods)
-        if self.layout == "lean":
+        if self.layout in LEANS:
             return tuple(method for method in offered if method == "stratified")
         # One rung: pooled and stratified are the same.
         return tuple(m for m in offered if self.layout != "top rung" or m != "stratified" or "pooled" not in offered)
@@ -102,7 +105,7 @@ class Setting:
     def people(self, rng: np.random.Generator) -> tuple[Ints, Floats]:
         """Return people [rung, kind] of one window, and the true quantities that its bands are about."""
         weights = np.array(self.world.people.weights)
-        if self.layout == "lean":
+        if self.layout in LEANS:
             return self._leaning(weights, rng)
         sizes = self.rung_sizes()
         if self.population == "sampling":
@@ -117,7 +120,8 @@ class Setting:
 
     def _leaning(self, weights: Floats, rng: np.random.Generator) -> tuple[Ints, Floats]:
         rungs, kinds = len(self.world.ladder), len(weights)
-        low = np.where(np.arange(kinds) % 2, 1.0 - LEAN, LEAN)
+        lean = LEANS[self.layout]
+        low = np.where(np.arange(kinds) % 2, 1.0 - lean, lean)
         law = np.concatenate([np.repeat((low / (rungs - 1))[None], rungs - 1, axis=0), (1.0 - low)[None]]) * weights
         if self.population == "sampling":
             return rng.multinomial(self.users, law.ravel()).reshape(law.shape), self.world.truth(weights)
@@ -145,7 +149,7 @@ def settings(only: Collection[str] = ()) -> Iterator[Setting]:
         if world.size == max(SIZES) and not single and number % len(LADDERS) != number // len(LADDERS) % len(LADDERS):
             continue
         for (i, layout), (j, users) in itertools.product(enumerate(LAYOUTS), enumerate(USERS)):
-            if (single and layout != "top rung") or (layout == "lean" and alone):
+            if (single and layout != "top rung") or (layout in LEANS and alone):
                 continue
             if single or (i + j + number) % len(USERS) == 0:
                 yield Setting(world, layout, users, POPULATIONS[(i + number // len(USERS)) % 2])

@@ -29,7 +29,7 @@ class Form:
 
 FORMS = {
     "long": Form("long", LONG, 2_000, 600, 1e-3),
-    "short": Form("short", SHORT, 500, 60, 1e-6),
+    "short": Form("short", SHORT, 300, 40, 1e-6),
 }
 
 
