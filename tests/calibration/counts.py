@@ -55,7 +55,7 @@ def drawer(world: World) -> tuple[Draw, bool]:
             return _symbols(mechanism, chain, _inputs(world, chain.top.inputs)), False
     elif alike and isinstance(chain, BitChain):
         return _bits(mechanism, chain, _inputs(world, mechanism.answer.size)), False
-    return _device_by_device(world), True
+    return device_by_device(world), True
 
 
 def _inputs(world: World, size: int) -> Floats:
@@ -162,7 +162,8 @@ def _key_values(specification: LPP | PCKVUE, world: World) -> Draw:
     return vectors
 
 
-def _device_by_device(world: World) -> Draw:
+def device_by_device(world: World) -> Draw:
+    """Return tallies of devices that encode their values and draw their answers on their own."""
     mechanism = world.mechanism
     kinds: Any = np.empty(len(world.people.values), dtype=object)
     kinds[:] = list(world.people.values)

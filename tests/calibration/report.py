@@ -16,7 +16,7 @@ from tests.calibration.suite import FORMS, Findings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE, PICTURE = DOCS / "calibration.md", DOCS / "images" / "calibration.svg"
-_BEGIN, _END = "<!-- generated: calibration -->\n", "\n<!-- end: calibration -->"
+_BEGIN, _END = "<!-- generated: calibration -->\n", "<!-- end: calibration -->"
 
 
 def as_json(findings: Findings) -> str:
@@ -83,11 +83,11 @@ def _row(mechanism: str, method: str, group: list[Outcome]) -> str:
     )
 
 
-def write(findings: Findings) -> None:
+def write(findings: Findings, page: Path = PAGE, image: Path = PICTURE) -> None:
     """Write the table into the page, and the picture."""
-    before, rest = PAGE.read_text(encoding="utf-8").split(_BEGIN, 1)
-    PAGE.write_text(before + _BEGIN + table(findings) + _END + rest.split(_END, 1)[1], encoding="utf-8")
-    PICTURE.write_text(picture(findings), encoding="utf-8")
+    before, rest = page.read_text(encoding="utf-8").split(_BEGIN, 1)
+    page.write_text(before + _BEGIN + table(findings) + "\n" + _END + rest.split(_END, 1)[1], encoding="utf-8")
+    image.write_text(picture(findings), encoding="utf-8")
 
 
 _STYLE = """

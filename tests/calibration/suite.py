@@ -151,6 +151,8 @@ def run(
     """
     long = form.name == "long"
     plan = [*cells.named(only), *cells.settings(only)] if long else list(cells.quick(only))
+    # In an order without order, so that the time that is left can be told from the time that has passed.
+    plan.sort(key=lambda setting: setting.seed)
     checks = len(form.stages) * sum(len(setting.methods) * (len(setting.world.classes) + 1) for setting in plan)
     scenarios, cases = (0, 0) if only else (len(_scenarios()), len(_cases()))
     # Each scenario has at most two constructions with two sides, each case two levels.
