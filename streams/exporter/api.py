@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from estimators.mechanism import QuantityKind
+from streams.windows.settled import WindowState
 
 Status = Literal["ok", "stale", "down"]
 AlertState = Literal["firing", "pending", "inactive"]
@@ -105,6 +106,11 @@ class Window(msgspec.Struct, frozen=True):
     values: list[ValueEstimate]
     alerts: list[AlertBound]
     truth: Truth | None
+    state: WindowState = "open"
+    """open: it has not ended; releasing: not all rungs are released yet; waiting: all are released, but no estimate was
+    computed since; settled: the estimate is complete but for late reports."""
+    settles_ms: int = 0
+    """When it settles if the workers are alive."""
 
 
 class Windows(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ STALE_LEAST_MS: Final = 15_000
 QUEUED_MS: Final = 15_000
 """A window that is in the recompute queue for longer than this means that the workers are behind."""
 CANARY_WINDOWS: Final = 5
-"""Complete windows that the canary's score covers; fewer hide a small but steady error."""
+"""Settled windows that the canary's score covers; fewer hide a small but steady error."""
 
 
 class Rates:
@@ -108,11 +108,6 @@ def canary_score(survey: Survey, records: Sequence[EstimateRecord]) -> CanarySco
 def out_of_calibration(canary: CanaryScore) -> bool:
     """Return whether a canary is farther from its truth than its limit allows."""
     return abs(canary.z) > canary.limit
-
-
-def complete_until_ms(survey: Survey, now_ms: int) -> int:
-    """Return the latest start of a window whose rungs have all been released by now."""
-    return now_ms - survey.windows.size_ms - survey.opens_ms[-1] - survey.jitter_ms
 
 
 def stale_after_ms(survey: Survey) -> int:

@@ -10,12 +10,13 @@ from producers.clock import Clock, system_clock
 from producers.survey.lookup import SurveyList
 from producers.survey.survey import Survey
 from streams.exporter.api import CanaryScore
-from streams.exporter.health import CANARY_WINDOWS, canary_score, complete_until_ms, superseded
+from streams.exporter.health import CANARY_WINDOWS, canary_score, superseded
 from streams.store.contract import QueuedWindow, Store
 from streams.store.counters import UNKNOWN_SURVEY, Counters
 from streams.windows.budget_spent import budget_spent, first_window_ms
 from streams.windows.history import HistoryPoint, decode_point
 from streams.windows.record import EstimateRecord, RecordError, decode_estimate
+from streams.windows.settled import is_settled, settles_ms
 
 logger = logging.getLogger(__name__)
 
@@ -95,14 +96,20 @@ class Reader:
         """
         return max((record.computed_ms for record in self.windows(survey_id, CLOSED_WINDOWS + 1)), default=None)
 
+    def counted_ms(self) -> int | None:
+        """Return when the newest stored estimate of any survey was computed: reports sent before are counted."""
+        last = (self.last_estimate_ms(survey.id) for survey in self.surveys())
+        return max((last_ms for last_ms in last if last_ms is not None), default=None)
+
     def canary(self, survey: Survey) -> CanaryScore | None:
-        """Score the newest complete windows of a canary; None for other surveys, or before a window is complete."""
+        """Score the newest settled windows of a canary; None for other surveys, or before a window has settled."""
         if survey.canary is None:
             return None
-        until_ms = complete_until_ms(survey, self._clock())
-        starts = [start_ms for start_ms in self.starts(survey.id) if start_ms <= until_ms]
+        now_ms, counted_ms = self._clock(), self.counted_ms()
+        starts = [start_ms for start_ms in self.starts(survey.id) if settles_ms(survey, start_ms) <= now_ms]
         read = [self.record(survey.id, start_ms) for start_ms in starts[-CANARY_WINDOWS:]]
-        return canary_score(survey, [record for record in read if record is not None])
+        settled = [record for record in read if record is not None and is_settled(survey, record, now_ms, counted_ms)]
+        return canary_score(survey, settled)
 
     def unknown_survey_counters(self) -> Counters:
         """Return the counters of frames that were rejected before their survey was known."""

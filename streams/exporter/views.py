@@ -28,6 +28,7 @@ from streams.store.counters import Counters
 from streams.store.heartbeats import Heartbeat, HeartbeatReader
 from streams.store.truth import Truth as TrueShares
 from streams.windows.record import EstimateRecord
+from streams.windows.settled import WindowState, settles_ms, window_state
 
 RECENT_WINDOWS: Final = 60
 """Windows that the page shows and the feed watches."""
@@ -71,7 +72,7 @@ def survey_info(survey: Survey) -> SurveyInfo:
 
 def fresh_windows(survey: Survey) -> int:
     """Return how many of the newest windows can still change by what is scheduled, late reports not counted."""
-    moving_ms = survey.windows.size_ms + survey.opens_ms[-1] + survey.jitter_ms
+    moving_ms = settles_ms(survey, 0)
     return min(_FRESH_MOST, max(_FRESH_LEAST, -(-moving_ms // survey.windows.step_ms) + 4))
 
 
@@ -100,13 +101,13 @@ class Views:
     def windows(self, survey: Survey, *, from_ms: int, to_ms: int, limit: int) -> Windows:
         """Return the newest windows that start in [from_ms, to_ms], at most `limit`."""
         starts = [start_ms for start_ms in self._reader.starts(survey.id) if from_ms <= start_ms <= to_ms]
-        shown = (self.window(survey, start_ms) for start_ms in reversed(starts[-limit:]))
+        counted_ms = self._reader.counted_ms()
+        shown = (self._window(survey, start_ms, counted_ms) for start_ms in reversed(starts[-limit:]))
         return Windows(survey.id, [window for window in shown if window is not None], len(starts) > limit)
 
     def window(self, survey: Survey, start_ms: int) -> Window | None:
         """Return one window; None if it has no estimate."""
-        record = self._reader.record(survey.id, start_ms)
-        return None if record is None else window_of(record, self._truth(survey, start_ms))
+        return self._window(survey, start_ms, self._reader.counted_ms())
 
     def history(self, survey: Survey, start_ms: int) -> History | None:
         """Return how the estimate of a window changed; None if it has no estimate."""
@@ -136,10 +137,11 @@ class Views:
 
     def recent(self, *, thoroughly: bool) -> Iterable[Window]:
         """Return the windows that may have changed; thoroughly: all that the page shows, late reports included."""
+        counted_ms = self._reader.counted_ms()
         for survey in self._reader.surveys():
             count = max(RECENT_WINDOWS, fresh_windows(survey)) if thoroughly else fresh_windows(survey)
             for start_ms in self._reader.starts(survey.id)[-count:]:
-                window = self.window(survey, start_ms)
+                window = self._window(survey, start_ms, counted_ms)
                 if window is not None:
                     yield window
 
@@ -173,6 +175,13 @@ class Views:
                 found += threshold_alerts(survey, self._reader.records_by_age(survey))
         return Alerts("estimates", in_order(found))
 
+    def _window(self, survey: Survey, start_ms: int, counted_ms: int | None) -> Window | None:
+        record = self._reader.record(survey.id, start_ms)
+        if record is None:
+            return None
+        state = window_state(survey, record, self._clock(), counted_ms)
+        return window_of(record, self._truth(survey, start_ms), state, settles_ms(survey, start_ms))
+
     def _worst_canary(self, surveys: Sequence[Survey]) -> CanaryScore | None:
         """Return the score of the canary that is worst compared with its limit."""
         scores = [score for survey in surveys if (score := self._reader.canary(survey)) is not None]
@@ -188,7 +197,7 @@ class Views:
         return Truth(list(truth.shares), truth.devices, truth.settled)
 
 
-def window_of(record: EstimateRecord, truth: Truth | None) -> Window:
+def window_of(record: EstimateRecord, truth: Truth | None, state: WindowState, settles: int) -> Window:
     """Convert a stored estimate to its API type."""
     return Window(
         version=record.version,
@@ -226,4 +235,6 @@ def window_of(record: EstimateRecord, truth: Truth | None) -> Window:
             for bound in record.alerts
         ],
         truth=truth,
+        state=state,
+        settles_ms=settles,
     )

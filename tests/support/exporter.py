@@ -57,9 +57,15 @@ class FixedHeartbeats:
 
 
 def record_of(
-    known: Survey, window_ms: int, estimates: Sequence[float | None], *, users: int = 100, half: float = 0.1
+    known: Survey,
+    window_ms: int,
+    estimates: Sequence[float | None],
+    *,
+    users: int = 100,
+    half: float = 0.1,
+    read_ms: int = NOW_MS - 500,
 ) -> EstimateRecord:
-    """Return a record with these estimates, computed just before NOW_MS."""
+    """Return a record with these estimates, computed just before NOW_MS unless `read_ms` says otherwise."""
     rows = [
         ValueEstimate(
             label, share, 0.01, None if share is None else share - half, None if share is None else share + half
@@ -71,8 +77,8 @@ def record_of(
         survey=known.id,
         window_start_ms=window_ms,
         window_end_ms=window_ms + known.windows.size_ms,
-        read_ms=NOW_MS - 500,
-        computed_ms=NOW_MS - 400,
+        read_ms=read_ms,
+        computed_ms=read_ms + 100,
         users=users,
         users_per_rung=[users - 30, 20, 10],
         epsilons=[0.5, 1.0, 2.0],

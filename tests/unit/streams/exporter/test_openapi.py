@@ -36,7 +36,7 @@ def test_the_keys_of_answers_are_these() -> None:
         "retention_ms method population alpha jitter_ms quantities canary",
         "Windows": "survey windows truncated",
         "Window": "version survey window_start_ms window_end_ms read_ms computed_ms users users_per_rung epsilons "
-        "method population alpha homogeneity_p notes values alerts truth",
+        "method population alpha homogeneity_p notes values alerts truth state settles_ms",
         "ValueEstimate": "value estimate variance lower upper simultaneous_lower simultaneous_upper always_valid_lower "
         "always_valid_upper",
         "AlertBound": "value side threshold alpha bound",

@@ -13,6 +13,7 @@ from streams.exporter.server import HEADERS, PAGE
 from streams.exporter.views import MOST_WINDOWS, fresh_windows
 from streams.store.heartbeats import Heartbeat
 from streams.store.truth import Truth as TrueShares
+from streams.windows.settled import settles_ms
 from tests.support.clock import ManualClock
 from tests.support.exporter import MINUTE_MS, NOW_MS, Client, FixedHeartbeats, FixedTruths, converse, record_of, save
 from tests.support.faulty_store import FaultyStore
@@ -77,6 +78,31 @@ def test_windows_come_newest_first_with_the_truth_of_a_simulated_fleet(store: Me
     assert none.windows == []
 
 
+def test_windows_say_whether_they_are_settled(store: MemoryStore) -> None:
+    colour = survey()
+    for age in range(4):
+        save(store, record_of(colour, WEEK - age * MINUTE_MS, [0.5, 0.3, None]))
+
+    async def talk(client: Client) -> Windows:
+        return msgspec.convert(await told(client, f"/api/v1/surveys/{colour.id}/windows"), Windows)
+
+    windows = converse(store, [colour], talk).windows
+    # The window before ended ten seconds ago, and its last rung opens twenty seconds from now.
+    assert [window.state for window in windows] == ["open", "releasing", "settled", "settled"]
+    assert windows[1].settles_ms == settles_ms(colour, WEEK - MINUTE_MS) > NOW_MS
+
+
+def test_without_a_worker_no_window_settles(store: MemoryStore) -> None:
+    colour = survey()
+    start_ms = WEEK - 9 * MINUTE_MS
+    save(store, record_of(colour, start_ms, [0.5, 0.3, None], read_ms=start_ms + 3_000))
+
+    async def talk(client: Client) -> Windows:
+        return msgspec.convert(await told(client, f"/api/v1/surveys/{colour.id}/windows"), Windows)
+
+    assert [window.state for window in converse(store, [colour], talk).windows] == ["waiting"]
+
+
 def test_a_history_tells_how_the_band_narrowed_and_when_rungs_opened(store: MemoryStore) -> None:
     colour = survey()
     for half in (0.2, 0.1, 0.05):
@@ -89,7 +115,8 @@ def test_a_history_tells_how_the_band_narrowed_and_when_rungs_opened(store: Memo
         return msgspec.convert(history, History), await told(client, path), history
 
     history, window, raw = converse(store, [colour], talk)
-    assert window == msgspec.to_builtins(record_of(colour, WEEK, [0.5, 0.3, None], half=0.05)) | {"truth": None}
+    added = {"truth": None, "state": "open", "settles_ms": settles_ms(colour, WEEK)}
+    assert window == msgspec.to_builtins(record_of(colour, WEEK, [0.5, 0.3, None], half=0.05)) | added
     assert set(raw) == {"survey", "window_start_ms", "window_end_ms", "values", "openings_ms", "epsilons", "points"}
     assert set(raw["points"][0]) == {"time_ms", "users_per_rung", "values", "estimate", "lower", "upper"}
     assert history.openings_ms == [WEEK, WEEK + 70_000, WEEK + 90_000]
