@@ -43,6 +43,8 @@ NAMED: tuple[tuple[str, int, tuple[float, ...], str, Layout, int, Population], .
     ("grr", 2, (0.1, 6.0), "single", "top rung", 1_000, "fleet"),
     ("urap", 5, (1.0, 4.0), "uneven", "top rung", 100, "fleet"),
     ("urr", 5, (1.0, 4.0), "single", "laggards", 1_000, "fleet"),
+    ("pum", 5, (1.0, 4.0), "uneven", "top rung", 1_000, "sampling"),
+    ("improved_christofides", 2, (1.0,), "single", "top rung", 100, "sampling"),
     ("lpp", 2, (0.1, 6.0), "means", "top rung", 150, "fleet"),
     ("lpp", 2, (0.1, 6.0), "other means", "top rung", 1_000, "sampling"),
     ("pckv_ue", 2, (0.1, 6.0), "means", "top rung", 150, "fleet"),

@@ -139,7 +139,7 @@ def picture(findings: Findings) -> str:
     made = [_text(24, 36, "How often bands of 95 % hold the truth", "title", "start")]
     made.append(_text(24, 58, "one dot per cell: the class of values that is covered least", "small", "start"))
     made.append(_text(24, 82, "plain bands, observed counts as chances", "plain", "start"))
-    made.append(_text(330, 82, "Thaw's bands", "kept", "start"))
+    made.append(_text(400, 82, "Thaw's bands", "kept", "start"))
     made.append(
         f'<rect class="goal" x="{_x(LEAST):.1f}" y="{_TOP - 10:g}" width="{_x(MOST) - _x(LEAST):.1f}" '
         f'height="{bottom - _TOP + 10:g}"/>'
