@@ -223,7 +223,7 @@ class _Compared:
 
 
 def _merged(shape: Shape, *tables: Table) -> Table:
-    """Return the greatest of each token."""
+    """Return the report of each token that counts."""
     merged = Table(shape)
     for table in tables:
         merged.fold_log(table.live())

@@ -18,9 +18,9 @@ from streams.store.contract import Outcome, ShardBatch, Store
 from streams.store.counters import Counters
 from streams.store.shape import KEEP_MS, Key, Shape
 from streams.worker.fold import Cached, Checked, DeadLetter, check, fold, unchanged
-from streams.worker.kernels import Ints
 from streams.worker.retry import PATIENCE_SECONDS, RestartRequired, StoreRetry
 from streams.worker.table import Table
+from streams.worker.words import Ints
 
 logger = logging.getLogger(__name__)
 

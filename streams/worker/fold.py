@@ -24,9 +24,9 @@ from streams.store.counters import REASONS, UNKNOWN_SURVEY, Counters
 from streams.store.entry import ANSWER_AT
 from streams.store.shape import GRACE_MS, Key, Shape
 from streams.worker import kernels
-from streams.worker.kernels import Ints, Words
 from streams.worker.table import Table, patches, tally_bytes
 from streams.worker.versions import translate
+from streams.worker.words import Ints, Words
 
 _CODE: Final = {reason: code for code, reason in enumerate(("", *REASONS))}
 """0 is a good frame."""

@@ -10,27 +10,16 @@ takes their numbers as constants.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar, cast
+from typing import Final
 
-import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from producers.wire import layout
 from producers.wire.layout import GROUP_BYTES, HEADER_BYTES, MAX_REPORTS, RUNG_BYTES, TOKEN_BYTES, TOKEN_NAME_BYTES
 from streams.store.counters import FRAME_REASONS
 from streams.store.entry import ANSWER_AT, RUNG_AT
-
-Words = NDArray[np.uint64]
-Ints = NDArray[np.int64]
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def _compiled(function: _Function) -> _Function:
-    return cast(_Function, numba.njit(nogil=True, cache=True)(function))
-
+from streams.worker.precedence import compare
+from streams.worker.words import Ints, Words, byte_at, compiled
 
 FRAME_FIELDS: Final = 8
 MESSAGE, START, LENGTH, WINDOW_MS, SENT_MS, SHARD, COUNT, FAULT = range(FRAME_FIELDS)
@@ -79,7 +68,7 @@ _ZERO: Final = np.uint64(0)
 _ONE: Final = np.uint64(1)
 
 
-@_compiled
+@compiled
 def scan_frames(words: Words, starts: Ints, lengths: Ints, frames: Ints, digests: Words) -> int:
     """Walk the frames of all messages; return how many rows were written to `frames` and `digests`.
 
@@ -139,7 +128,7 @@ PACK_FAULTS: Final = ("", "rung", "token", "group")
 """Reasons behind the numbers in the `faults` of `pack_frames`."""
 
 
-@_compiled
+@compiled
 def pack_frames(
     words: Words,
     starts: Ints,
@@ -206,7 +195,7 @@ def pack_frames(
         faults[frame] = fault
 
 
-@_compiled
+@compiled
 def slot_of(first: int, second: int, seed: Words, shift: int) -> int:
     """Return the home slot of a token. `seed` is random and secret, so tokens cannot be aimed at one slot."""
     mixed = (np.uint64(first) ^ seed[0]) * seed[1]
@@ -217,28 +206,22 @@ def slot_of(first: int, second: int, seed: Words, shift: int) -> int:
     return np.int64(mixed >> np.uint64(shift))  # type: ignore[return-value]  # compiled: numbers have machine types
 
 
-@_compiled
-def _byte(words: Words, row: int, at: int) -> int:
-    word = words[row, at >> 3]
-    return np.int64((word >> np.uint64((at & 7) << 3)) & _BYTE)  # type: ignore[return-value]  # as in slot_of
-
-
-@_compiled
+@compiled
 def _add(
     numbers: Ints, words: Words, row: int, sign: int, bits: bool, size: int, width: int, rungs: int, groups: int
 ) -> bool:
     """Add one entry to the flat tally, or subtract it; False if it cannot be of this survey."""
-    rung = _byte(words, row, RUNG_AT) - 1
+    rung = byte_at(words, row, RUNG_AT) - 1
     group = 0
     if groups > 1:
-        group = _byte(words, row, ANSWER_AT + width) | _byte(words, row, ANSWER_AT + width + 1) << 8
+        group = byte_at(words, row, ANSWER_AT + width) | byte_at(words, row, ANSWER_AT + width + 1) << 8
     if rung < 0 or rung >= rungs or group >= groups:
         return False
     line = rung * groups + group
     base = rungs * groups + line * size
     if bits:
         for k in range(width):
-            byte = _byte(words, row, ANSWER_AT + k)
+            byte = byte_at(words, row, ANSWER_AT + k)
             cell = 8 * k
             if byte >> max(0, min(8, size - cell)):
                 return False
@@ -249,30 +232,12 @@ def _add(
     else:
         cell = 0
         for k in range(width):
-            cell |= _byte(words, row, ANSWER_AT + k) << (8 * k)
+            cell |= byte_at(words, row, ANSWER_AT + k) << (8 * k)
         if cell >= size:
             return False
         numbers[base + cell] += sign
     numbers[line] += sign
     return True
-
-
-@_compiled
-def _compare(a: Words, row_a: int, b: Words, row_b: int) -> int:
-    """Order two entries of one token by (rung, answer and group as one little-endian number).
-
-    Return 0 if they are the same, 1 and -1 if `a` has the higher or lower rung, 2 and -2 if only the answers differ.
-    """
-    rung_a, rung_b = _byte(a, row_a, RUNG_AT), _byte(b, row_b, RUNG_AT)
-    if rung_a != rung_b:
-        return 1 if rung_a > rung_b else -1
-    for j in range(a.shape[1] - 1, 1, -1):
-        if a[row_a, j] != b[row_b, j]:
-            return 2 if a[row_a, j] > b[row_b, j] else -2
-    tail_a, tail_b = a[row_a, 1] >> _ANSWER_SHIFT, b[row_b, 1] >> _ANSWER_SHIFT
-    if tail_a != tail_b:
-        return 2 if tail_a > tail_b else -2
-    return 0
 
 
 LIVE, ACCEPTED, DUPLICATE, OUTDATED, CONFLICTING, BROKEN, TOUCHED = range(7)
@@ -283,7 +248,7 @@ _BLOCK: Final = 128
 # Slots of a block are read ahead of the work on them, so that the waits for memory overlap.
 
 
-@_compiled
+@compiled
 def fold_entries(
     slots: Words,
     shift: int,
@@ -343,7 +308,7 @@ def fold_entries(
                         state[3] += 1
                         continue
                     state[4] += 1
-                    if second < old:
+                    if compare(entries, i, slots, slot) < 0:
                         continue
                 line, cell = np.int64(rung) - 1, np.int64((second >> _ANSWER_SHIFT) & answer_mask)
                 if line < 0 or line >= rungs or cell >= size:
@@ -362,7 +327,7 @@ def fold_entries(
                 row += 1
                 continue
             if not new:
-                order = _compare(entries, i, slots, slot)
+                order = compare(entries, i, slots, slot)
                 if order == 0:
                     state[2] += 1
                 elif order == -1:
@@ -387,7 +352,7 @@ def fold_entries(
     return position
 
 
-@_compiled
+@compiled
 def rehash(old: Words, new: Words, shift: int, seed: Words) -> None:
     """Copy all entries of one table into a larger, empty one."""
     mask = len(new) - 1

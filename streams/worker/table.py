@@ -1,7 +1,8 @@
 """The latest answer of every user of one (survey, window, shard), and the tally of them.
 
-A report wins if (rung, answer and group bytes read as one little-endian number) is greater than what is held for its
-token. So the table is a maximum over the *set* of reports: duplicates, replays and any order give the same tally.
+A report wins if its rung is higher than what is held for its token, or its rung is the same and its hash is greater
+(`streams.worker.precedence`). So the table is a maximum over the *set* of reports: duplicates, replays and any order
+give the same tally.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from producers.wire.layout import TOKEN_NAME_BYTES
 from streams.store.entry import ANSWER_AT, RUNG_AT
 from streams.store.shape import Shape
 from streams.worker import kernels
-from streams.worker.kernels import Ints, Words
+from streams.worker.words import Ints, Words
 
 _SMALLEST: Final = 256
 _TALLY_HEADER_BYTES: Final = len(Tally.empty(1, 1, 1).to_bytes()) - 16
@@ -45,7 +46,7 @@ class Folded:
     duplicate: int
     outdated: int
     conflicting: int
-    """Same token and rung, another answer: a broken device. The greater one is held, and may be among `accepted`."""
+    """Same token and rung, another answer: a broken device. The greater hash is held, and may be among `accepted`."""
 
 
 class Table:

@@ -10,7 +10,7 @@ from producers.survey.survey import Survey
 from producers.wire.frames import READERS, FrameError, encode
 from producers.wire.layout import VERSION_AT
 from streams.worker import kernels
-from streams.worker.kernels import Ints, Words
+from streams.worker.words import Ints, Words
 
 
 def translate(

@@ -1,8 +1,8 @@
 """What the counts must be, from the topic alone, in plain Python that shares nothing with the code it judges.
 
-`lost` are tokens whose stored answer is not the greatest (rung, answer) that the broker has, and tokens that the broker
-acknowledged and does not have. `double` are users in a tally beyond its distinct tokens. `unequal` are windows whose
-tally differs from the oracle's in any number, `stale` those whose stored estimate is not one of that tally.
+`lost` are tokens whose stored answer is not the one that counts, of those that the broker has, and tokens that the
+broker acknowledged and does not have. `double` are users in a tally beyond its distinct tokens. `unequal` are windows
+whose tally differs from the oracle's in any number, `stale` those whose stored estimate is not one of that tally.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from streams.store.contract import Store
 from streams.store.shape import Key, Shape
 from streams.windows.record import decode_estimate
 from streams.worker.table import Table, unpack
+from tests.support.precedence import Ranked, winner
 
-Best = dict[bytes, tuple[int, int]]
-"""The greatest (rung, answer as a number) of each token."""
+Best = dict[bytes, Ranked]
+"""The rung and answer of each token that count."""
+_NONE: Ranked = (-1, b"")
 Windows = dict[tuple[str, int], Best]
 
 _FRAME = struct.Struct("<3sBI8sqqHI2x")
@@ -48,13 +50,15 @@ def reports(raw: bytes, surveys: Mapping[bytes, Survey]) -> Iterator[tuple[str, 
 
 
 def fold(messages: Iterable[bytes], surveys: Sequence[Survey]) -> tuple[Windows, int]:
-    """Return the greatest pair per token of every window, and the number of reports."""
+    """Return the report that counts per token of every window, and the number of reports."""
     windows: Windows = {}
     known, seen = {survey.digest: survey for survey in surveys}, 0
+    widths = {survey.id: survey.mechanism.answer.width for survey in surveys}
     for message in messages:
         for survey_id, window_ms, token, rung, answer in reports(message, known):
             best = windows.setdefault((survey_id, window_ms), {})
-            best[token] = max(best.get(token, (-1, -1)), (rung, answer))
+            raw = answer.to_bytes(widths[survey_id], "little")
+            best[token] = winner(token, best.get(token), (rung, raw))
             seen += 1
     return windows, seen
 
@@ -63,7 +67,8 @@ def tally_of(survey: Survey, best: Best) -> Tally:
     """Count one answer per token."""
     answer = survey.mechanism.answer
     tally = Tally.empty(survey.mechanism.rungs, 1, answer.cells)
-    for rung, number in best.values():
+    for rung, raw in best.values():
+        number = int.from_bytes(raw, "little")
         tally.users[rung, 0] += 1
         cells = [number] if answer.kind == "index" else [bit for bit in range(answer.size) if number >> bit & 1]
         tally.counts[rung, 0, cells] += 1
@@ -126,27 +131,26 @@ def judge(store: Store, surveys: Sequence[Survey], windows: Windows, journals: P
 
 
 def _lower(store: Store, survey: Survey, window_ms: int, best: Best) -> int:
-    """Count the tokens whose stored answer, read back from the log, is not the greatest that the broker has."""
+    """Count the tokens whose stored answer, read back from the log, is not the one that counts."""
     shape = Shape.of(survey)
     keys = [Key(survey.id, window_ms, shard) for shard in range(survey.shards)]
-    stored: dict[bytes, tuple[int, int]] = {}
+    stored: Best = {}
     for key, loaded in store.log.load(keys, shape, Table.of_log).items():
         log = unpack(loaded.entries, shape)
         for token, rung, answer in zip(log.tokens, log.rungs, log.answers, strict=True):
             place = token.tobytes() + key.shard.to_bytes(2, "little")
-            pair = int(rung), int.from_bytes(answer.tobytes(), "little")
-            stored[place] = max(stored.get(place, (-1, -1)), pair)
+            stored[place] = winner(place, stored.get(place), (int(rung), answer.tobytes()))
     lost = 0
     for token, pair in best.items():
         shard = int.from_bytes(token[13:], "little") % survey.shards
-        lost += stored.get(token[:13] + shard.to_bytes(2, "little"), (-1, -1)) != pair
+        lost += stored.get(token[:13] + shard.to_bytes(2, "little")) != pair
     return lost
 
 
 def _missing(journal: WindowJournal, best: Best) -> int:
     """Count the tokens of which the broker acknowledged a rung that it does not have."""
     return sum(
-        best.get(token.tobytes(), (-1, -1))[0] < rung
+        best.get(token.tobytes(), _NONE)[0] < rung
         for tokens, acked in zip(journal.tokens, journal.acked, strict=True)
         for token, rung in zip(tokens, acked.tolist(), strict=True)
         if rung >= 0

@@ -1,4 +1,4 @@
-"""What every window must show: of each token the greatest (rung, answer) among the reports that came in time."""
+"""What every window must show: of each token the report that counts, among those that came in time."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Iterable
 
 from estimators.tally import Tally
 from producers.survey.survey import Survey
+from tests.support.precedence import Ranked, winner
 from tests.support.reports import Report
 
 
 def oracle(survey: Survey, log: Iterable[tuple[int, int, Report]]) -> dict[int, Tally]:
     """Return the tally of each window from (broker's time, window, report), in any order and with any repetitions."""
-    best: dict[tuple[int, bytes], tuple[int, bytes]] = {}
+    best: dict[tuple[int, bytes], Ranked] = {}
     for timestamp_ms, window_ms, report in log:
         if timestamp_ms < window_ms + survey.windows.size_ms + survey.retention_ms:
-            pair = report.rung, report.answer
-            best[window_ms, report.token] = max(best.get((window_ms, report.token), pair), pair)
+            place = window_ms, report.token
+            best[place] = winner(report.token, best.get(place), (report.rung, report.answer))
     tallies: dict[int, Tally] = {}
     for (window_ms, _), (rung, answer) in best.items():
         empty = Tally.empty(survey.mechanism.rungs, 1, survey.mechanism.answer.cells)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from producers.wire.layout import GROUP_BYTES, TOKEN_NAME_BYTES
 from streams.store.entry import ANSWER_AT, RUNG_AT
 from streams.store.shape import Shape
-from streams.worker.kernels import Words
 from streams.worker.table import Folded, Table
+from streams.worker.words import Words
+from tests.support.precedence import winner
 
 
 class PlainTable(Table):
@@ -32,11 +33,10 @@ class PlainTable(Table):
             token, rest = raw[:TOKEN_NAME_BYTES], raw[RUNG_AT:]
             held = self._held.get(token)
             if held is not None:
-                rank, held_rank = _rank(rest), _rank(held)
-                duplicate += rank == held_rank
-                outdated += rank[0] < held_rank[0]
-                conflicting += rank[0] == held_rank[0] and rank != held_rank
-                if rank <= held_rank:
+                duplicate += rest == held
+                outdated += rest[0] < held[0]
+                conflicting += rest[0] == held[0] and rest != held
+                if rest == held or not self._wins(token, held, rest):
                     continue
             if not self._valid(rest):
                 raise self._broken(entry)
@@ -70,6 +70,6 @@ class PlainTable(Table):
         """Return the held entries, oldest user first."""
         return b"".join(token + rest for token, rest in self._held.items())
 
-
-def _rank(rest: bytes) -> tuple[int, int]:
-    return rest[0], int.from_bytes(rest[1:], "little")
+    @staticmethod
+    def _wins(token: bytes, held: bytes, rest: bytes) -> bool:
+        return winner(token, (held[0], held[1:]), (rest[0], rest[1:])) == (rest[0], rest[1:])

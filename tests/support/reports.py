@@ -18,6 +18,7 @@ from producers.wire.layout import TOKEN_BYTES
 from producers.wire.shards import partition_of
 from streams.kafka.messages import FetchBatch, Record
 from streams.store.shape import Shape
+from tests.support.precedence import Ranked, winner
 
 WINDOW_MS = 60_000
 NOW_MS = 4_000_000_020_000
@@ -191,20 +192,19 @@ def batch_of(*values: bytes | None, partition: int = 0, start: int = 0, timestam
 
 
 def oracle(survey: Survey, reports: Iterable[Report]) -> Tally:
-    """Return the tally of a *set* of reports: of each token the greatest (rung, answer and group bytes)."""
-    groups, best = survey.mechanism.groups, dict[bytes, tuple[int, int, Report]]()
+    """Return the tally of a *set* of reports: of each token the one that `tests.support.precedence` says."""
+    groups, best = survey.mechanism.groups, dict[bytes, Ranked]()
     for report in reports:
         tail = report.group.to_bytes(2, "little") if groups > 1 else b""
-        rank = (report.rung, int.from_bytes(report.answer + tail, "little"), report)
         name = report.token[:13] + bytes([shard_of(report.token, survey)])
-        best[name] = max(best.get(name, rank), rank, key=lambda entry: entry[:2])
+        best[name] = winner(report.token, best.get(name), (report.rung, report.answer + tail))
     answer = survey.mechanism.answer
     tally = Tally.empty(survey.mechanism.rungs, groups, answer.cells)
-    for rung, _, report in best.values():
-        number = int.from_bytes(report.answer, "little")
-        tally.users[rung, report.group] += 1
+    for rung, raw in best.values():
+        number, group = int.from_bytes(raw[: answer.width], "little"), int.from_bytes(raw[answer.width :], "little")
+        tally.users[rung, group] += 1
         cells = [number] if answer.kind == "index" else [bit for bit in range(answer.size) if number >> bit & 1]
-        tally.counts[rung, report.group, cells] += 1
+        tally.counts[rung, group, cells] += 1
     return tally
 
 
