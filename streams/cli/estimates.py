@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 import msgspec
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -27,6 +27,7 @@ from streams.settings import load_settings, settings_options
 from streams.store.connect import open_store
 from streams.store.contract import StoreUnavailableError
 from streams.windows.record import EstimateRecord, ValueEstimate
+from streams.windows.settled import unsettled_windows
 
 Found = list[tuple[Survey, list[EstimateRecord]]]
 
@@ -40,7 +41,7 @@ _WIDTH_WITHOUT_TERMINAL = 160
 @click.option(
     "--windows",
     type=click.IntRange(1, 10_000),
-    help="Number of windows, newest first. [default: 30; with --json or --csv: 3]",
+    help="Number of windows, newest first; on a terminal of settled ones. [default: 30; with --json or --csv: 3]",
 )
 @click.option("--watch", is_flag=True, help="Run until interrupted: redraw, or print data as it changes.")
 @click.option(
@@ -54,7 +55,8 @@ def command(
 ) -> int:
     """Print stored estimates of SURVEY (a name or an id), or of all surveys.
 
-    On a terminal: the newest window of each survey with its bands, and a line of the windows before.
+    On a terminal: the newest settled window of each survey with its bands, a line of the windows before, and which
+    windows are not settled yet.
     """
     if as_json and as_csv:
         raise click.UsageError("--json and --csv cannot be combined; give one")
@@ -64,7 +66,8 @@ def command(
 
     def read() -> Found:
         wanted = surveys_named(reader.surveys(), survey, settings.surveys_folder)
-        return [(item, reader.windows(item.id, count)) for item in wanted]
+        more = 0 if as_json or as_csv else 1
+        return [(item, reader.windows(item.id, count + more * unsettled_windows(item))) for item in wanted]
 
     try:
         found = read()
@@ -83,8 +86,7 @@ def command(
         click.echo(csv_text(records) if as_csv else msgspec.json.encode(records), nl=not as_csv)
     else:
         console = _console()
-        for item, some in found:
-            console.print(survey_view(item, some, _signs(console)))
+        console.print(*_views(found, console), sep="\n")
     return 0
 
 
@@ -121,9 +123,12 @@ def _watch_view(looks: Iterable[tuple[Found, str]]) -> None:
     with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
         for found, trouble in looks:
             status = Text(trouble, style="bold red") if trouble else Text("Ctrl-C ends", style="dim")
-            live.update(
-                Group(*(survey_view(item, some, _signs(console)) for item, some in found), status), refresh=True
-            )
+            live.update(Group(*_views(found, console), status), refresh=True)
+
+
+def _views(found: Found, console: Console) -> list[RenderableType]:
+    counted_ms = max((record.computed_ms for _, some in found for record in some), default=None)
+    return [survey_view(item, some, system_clock(), counted_ms, _signs(console)) for item, some in found]
 
 
 def _console() -> Console:

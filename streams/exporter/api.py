@@ -43,6 +43,8 @@ class SurveyInfo(msgspec.Struct, frozen=True):
     """Per value: a share of devices, or a mean."""
     canary: bool
     """The truth is known; the survey only measures whether the pipeline is calibrated."""
+    settles_after_ms: int = 0
+    """Time from the start of a window until it settles."""
 
 
 class Truth(msgspec.Struct, frozen=True):

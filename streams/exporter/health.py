@@ -160,7 +160,9 @@ def make_health(
     rates: Rates,
     canary: CanaryScore | None,
 ) -> Health:
-    """Put everything together and derive the status.
+    """Put everything together and derive the status, which is about the pipeline: a survey is stale by itself.
+
+    Only if all surveys are stale, nothing at all arrives, and that is said of the pipeline.
 
     Args:
         now_ms: the time.
@@ -176,8 +178,9 @@ def make_health(
     lags = [beat.lag_records for beat in living if beat.lag_records is not None]
     replaced = superseded(surveys, last_estimates, now_ms)
     about = [_survey_health(survey, last_estimates.get(survey.id), now_ms, survey.id in replaced) for survey in surveys]
+    in_force = [entry for entry in about if entry.survey not in replaced]
     last_ms = max((last for last in last_estimates.values() if last is not None), default=None)
-    reasons = _reasons(now_ms, heartbeats, living, about, queue, last_ms)
+    reasons = _reasons(now_ms, heartbeats, living, in_force, queue, last_ms)
     status: Status = "stale" if reasons else "ok"
     return Health(
         now_ms=now_ms,
@@ -251,12 +254,10 @@ def _reasons(
     elif queue and now_ms - queue[0].score / 1_000 > QUEUED_MS:
         windows = "1 window waits" if len(queue) == 1 else f"{len(queue)} windows wait"
         reasons.append(f"{windows} in the recompute queue: the workers are behind.")
-    stale = [entry for entry in about if entry.stale]
-    if stale and living:
-        known = [entry for entry in about if entry.last_estimate_ms is not None]
-        which = "any survey" if len(stale) == len(known) else ", ".join(entry.survey for entry in stale)
-        newest_ms = max(entry.last_estimate_ms or 0 for entry in stale)
-        reasons.append(f"No new reports for {which} in the last {_span(now_ms - newest_ms)}.")
+    known = [entry for entry in about if entry.last_estimate_ms is not None]
+    if known and living and all(entry.stale for entry in known):
+        newest_ms = max(entry.last_estimate_ms or 0 for entry in known)
+        reasons.append(f"No new reports for any survey in the last {_span(now_ms - newest_ms)}.")
     return reasons
 
 

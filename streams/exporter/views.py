@@ -28,12 +28,14 @@ from streams.store.counters import Counters
 from streams.store.heartbeats import Heartbeat, HeartbeatReader
 from streams.store.truth import Truth as TrueShares
 from streams.windows.record import EstimateRecord
-from streams.windows.settled import WindowState, settles_ms, window_state
+from streams.windows.settled import WindowState, settles_ms, unsettled_windows, window_state
 
 RECENT_WINDOWS: Final = 60
 """Windows that the page shows and the feed watches."""
 MOST_WINDOWS: Final = 500
 """Windows in one answer at most. With more, one request could block all others for seconds."""
+SETTLING_MS: Final = 60_000
+"""Time after which a window that settled is no longer looked at for that reason."""
 _FRESH_LEAST: Final = 12
 _FRESH_MOST: Final = 200
 
@@ -67,13 +69,13 @@ def survey_info(survey: Survey) -> SurveyInfo:
         jitter_ms=survey.jitter_ms,
         quantities=[quantity.kind for quantity in mechanism.quantities],
         canary=survey.canary is not None,
+        settles_after_ms=settles_ms(survey, 0),
     )
 
 
 def fresh_windows(survey: Survey) -> int:
     """Return how many of the newest windows can still change by what is scheduled, late reports not counted."""
-    moving_ms = settles_ms(survey, 0)
-    return min(_FRESH_MOST, max(_FRESH_LEAST, -(-moving_ms // survey.windows.step_ms) + 4))
+    return min(_FRESH_MOST, max(_FRESH_LEAST, unsettled_windows(survey) + 4))
 
 
 class Views:
@@ -136,11 +138,18 @@ class Views:
         )
 
     def recent(self, *, thoroughly: bool) -> Iterable[Window]:
-        """Return the windows that may have changed; thoroughly: all that the page shows, late reports included."""
-        counted_ms = self._reader.counted_ms()
+        """Return the windows that may have changed; thoroughly: all that the page shows, late reports included.
+
+        Windows that settle now are among them, however many newer ones there are.
+        """
+        now_ms, counted_ms = self._clock(), self._reader.counted_ms()
         for survey in self._reader.surveys():
             count = max(RECENT_WINDOWS, fresh_windows(survey)) if thoroughly else fresh_windows(survey)
-            for start_ms in self._reader.starts(survey.id)[-count:]:
+            starts = self._reader.starts(survey.id)
+            settling = [
+                start_ms for start_ms in starts[:-count] if 0 <= now_ms - settles_ms(survey, start_ms) < SETTLING_MS
+            ]
+            for start_ms in settling + starts[-count:]:
                 window = self._window(survey, start_ms, counted_ms)
                 if window is not None:
                     yield window

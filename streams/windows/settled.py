@@ -30,6 +30,11 @@ def settles_ms(survey: Survey, window_ms: int) -> int:
     return released_ms(survey, window_ms) + ARRIVAL_MS
 
 
+def unsettled_windows(survey: Survey) -> int:
+    """Return how many windows of a survey are not settled at one time."""
+    return -(-settles_ms(survey, 0) // survey.windows.step_ms)
+
+
 def window_state(survey: Survey, record: EstimateRecord, now_ms: int, counted_ms: int | None) -> WindowState:
     """Return the state of a window with an estimate.
 

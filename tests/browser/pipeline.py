@@ -85,9 +85,13 @@ class Pipeline:
         """Start a worker; a second one takes the place of a killed one."""
         return self._run("worker", "worker", THAW_WORKER_PORT=str(free_ports(1)[0]), THAW_INSTANCE="page")
 
-    def fleet(self, *arguments: str) -> Child:
-        """Start a fleet for all surveys that are not canaries."""
-        files = [str(path) for path, survey in zip(self.files, self.surveys, strict=True) if survey.canary is None]
+    def fleet(self, *arguments: str, only: str = "", without: str = "") -> Child:
+        """Start a fleet for all surveys that are not canaries, or for those that the names choose."""
+        files = [
+            str(path)
+            for path, survey in zip(self.files, self.surveys, strict=True)
+            if survey.canary is None and survey.name != without and only in ("", survey.name)
+        ]
         return self._run("fleet", "fleet", *files, *arguments)
 
     def canary(self) -> Child:

@@ -47,7 +47,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         try:
             worker = pipeline.worker()
             _, url = pipeline.exporter()
-            pipeline.fleet("--devices", "4000", "--seed", "11", "--scenario", "drift")
+            pipeline.fleet("--devices", "4000", "--seed", "11", "--scenario", "drift", without="quiet")
             pipeline.canary()
             yield Site(pipeline, browser, url, worker)
         finally:
@@ -175,7 +175,8 @@ def test_new_windows_appear_without_loading_the_page_again(site: Site, watched: 
     until(lambda: page.get_attribute(here, "data-current") != first, 60, "a newer window", poll_seconds=0.1)
     assert canvas is not None
     assert canvas.evaluate("node => node.isConnected"), "charts are fed, not made anew"
-    assert sum(url.endswith("/windows?limit=60") for url in watched.requests) == len(SURVEYS), "asked once, then heard"
+    lists = [url for url in watched.requests if re.search(r"/windows\?limit=\d+$", url)]
+    assert len(lists) == len(SURVEYS), "asked once, then heard"
     watched.assert_quiet()
 
 
@@ -191,6 +192,116 @@ def test_whatever_a_survey_says_stays_text(site: Site, watched: Watched) -> None
     wait_for_text(page, f"{here} .figure-windows figcaption", re.escape('"><svg onload=window.hacked=5>, window of'))
     assert page.evaluate("window.hacked") is None
     assert page.locator(f"{here} img, {here} script").count() == 0
+    watched.assert_quiet()
+
+
+def shown(page: Page, here: str) -> Any:
+    """Return what a survey shows, read in one step: the page may redraw between two."""
+    return page.evaluate(
+        """here => {
+            const node = document.querySelector(here), plot = node.querySelector(".plot-windows");
+            return {
+                start: Number(node.dataset.current), state: node.dataset.state, range: plot.dataset.range,
+                open: Number(plot.dataset.open), first: node.querySelector(".figure-values .sentence").textContent,
+                cells: [...node.querySelectorAll("table.values tbody tr")].map(r => r.children[3].textContent),
+                names: [...node.querySelectorAll("table.values tbody tr")].map(r => r.dataset.value),
+            };
+        }""",
+        here,
+    )
+
+
+def test_noise_of_an_open_window_is_no_headline(site: Site, watched: Watched) -> None:
+    survey_id = site.id_of("crowd")
+    page = watched.page
+    page.goto(site.url)
+    here = section(page, survey_id)
+    until(lambda: page.get_attribute(here, "data-state") == "settled", 60, "a settled window", poll_seconds=0.1)
+    starts = set()
+
+    def noisy() -> bool:
+        seen = shown(page, here)
+        windows = {one["window_start_ms"]: one for one in site.ask(f"/api/v1/surveys/{survey_id}/windows")["windows"]}
+        assert seen["state"] == "settled"
+        assert windows[seen["start"]]["state"] == "settled", "the headline is a settled window"
+        starts.add(seen["start"])
+        top = float(seen["range"].split()[1])
+        settled = [row["upper"] for one in windows.values() if one["state"] == "settled" for row in one["values"]]
+        assert top <= 1.2 * max(settled), "the y axis follows settled windows"
+        highest = [max(row["upper"] for row in one["values"]) for one in windows.values() if one["state"] == "open"]
+        return len(starts) > 1 and seen["open"] > 0 and bool(highest) and max(highest) > 2 * top
+
+    until(noisy, 60, "an open window whose noise is far above all settled shares", poll_seconds=0.2)
+    seen = shown(page, here)
+    row = next(
+        one
+        for one in site.ask(f"/api/v1/surveys/{survey_id}/windows/{seen['start']}")["values"]
+        if one["value"] == seen["names"][0]
+    )
+    found = re.match(r"First is (.+): between ([\d.]+) % and ([\d.]+) % .* sure of all values at once,", seen["first"])
+    assert found is not None, seen["first"]
+    assert found[1] == row["value"]
+    assert float(found[2]) == pytest.approx(100 * row["simultaneous_lower"], abs=0.06)
+    assert float(found[3]) == pytest.approx(100 * row["simultaneous_upper"], abs=0.06)
+    for cell in seen["cells"]:
+        low, high = cell.split(" – ")
+        assert low != high, "no band reads as if it had no width"
+    page.locator(f"{here} .figure-windows summary").click()
+    wait_for_text(page, f"{here} .figure-windows .numbers", r"\(open\)")
+    watched.assert_quiet()
+
+
+def test_before_a_window_has_settled_the_page_says_when(site: Site, watched: Watched) -> None:
+    page = watched.page
+    page.goto(site.url)
+    here = section(page, site.id_of("crowd"))
+    page.wait_for_selector(f"{here} tbody tr[data-lower]")
+    script = """async (info) => {
+        const { SurveyView } = await import("/static/survey.js");
+        const now = 1_800_000_000_000;
+        const view = new SurveyView({ ...info, id: "early-00000000" }, () => now);
+        document.getElementById("surveys").prepend(view.node);
+        const values = info.values.map((value, i) => ({
+            value, estimate: i ? -0.1 : 0.39, variance: 1, lower: i ? -2 : -1, upper: 2,
+            simultaneous_lower: -3, simultaneous_upper: 4, always_valid_lower: null, always_valid_upper: null,
+        }));
+        const put = (start, state, settles) => view.putWindow({
+            survey: view.info.id, window_start_ms: start, window_end_ms: start + 3000, read_ms: now, computed_ms: now,
+            users: 40, users_per_rung: [40, 0], epsilons: info.epsilons, method: "pooled", population: "fleet",
+            alpha: 0.05, homogeneity_p: null, notes: [], values, alerts: [], truth: null, state, settles_ms: settles,
+        });
+        put(now - 2000, "open", now + 15_000);
+        put(now - 5000, "releasing", now + 12_000);
+        view.draw();
+        const text = (where) => view.node.querySelector(where).textContent;
+        return [
+            text(".figure-windows figcaption"), text(".figure-values .sentence"), text(".figure-values .chip"),
+            view.node.querySelectorAll("table.values tbody tr").length, view.node.dataset.state,
+            view.node.querySelector(".plot-windows").dataset.range, view.node.textContent.includes("39"),
+            text(".figure-users figcaption"),
+        ];
+    }"""
+    info = site.ask(f"/api/v1/surveys/{site.id_of('crowd')}")
+    waiting = "No window is settled yet: first settled window in 12 s."
+    told = page.evaluate(script, info)
+    assert told[:7] == [waiting, waiting, "not settled", 0, "none", "0 1", False]
+    assert re.match(r"Window of [\d:]+ \(open for another 1\.0 s\): 40 devices", told[7])
+
+
+def test_one_quiet_survey_is_stale_by_itself(site: Site, watched: Watched) -> None:
+    page = watched.page
+    page.goto(site.url)
+    quiet, other = section(page, site.id_of("quiet")), section(page, site.id_of("browser"))
+    fleet = site.pipeline.fleet("--devices", "200", "--seed", "5", only="quiet")
+    page.wait_for_selector(f"{quiet} tbody tr[data-lower]")
+    fleet.kill()
+    page.wait_for_selector(f'{quiet}[data-stale="true"]')
+    wait_for_text(page, f'{quiet} [data-role="age"]', r"^stale · no new reports for \d")
+    assert page.get_attribute(other, "data-stale") == "false"
+    assert page.get_attribute("#live", "data-state") == "live"
+    assert page.locator("#banner").is_hidden()
+    assert page.locator("body.is-stale").count() == 0
+    assert site.ask("/api/v1/health")["status"] == "ok"
     watched.assert_quiet()
 
 
@@ -251,6 +362,10 @@ def test_sentences_say_what_bands_outside_the_possible_mean(site: Site, watched:
         [-0.4, -0.1],
         [-3.0, 4.0],
         [None, None],
+        [0.0, 0.0],
+        [0.21, 0.21000004],
+        [-0.3, 0.00002],
+        [1.0, 1.3],
     ]
     rows = [{"value": "x", "estimate": None, "lower": lower, "upper": upper} for lower, upper in bands]
     script = """async ([window, rows]) => {
@@ -265,6 +380,10 @@ def test_sentences_say_what_bands_outside_the_possible_mean(site: Site, watched:
         f"next to none of devices{end}",
         f"not known yet: anything from none to all{end}",
         f"not known yet{end}",
+        f"not known yet{end}",
+        f"between 21.0000000 % and 21.0000040 % of devices{end}",
+        f"at most 0.0020 % of devices{end}",
+        f"nearly all of devices{end}",
         f"between 0.118 and 0.131{end}",
     ]
 

@@ -1,4 +1,4 @@
-"""The demo on a terminal: estimate, band and truth of the newest windows, redrawn as budgets thaw."""
+"""The demo on a terminal: estimate, band and truth of the newest settled window, and how bands narrow."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from rich.text import Text
 
 from producers.clock import system_clock
 from producers.survey.survey import Survey
+from streams.cli.terminal.numbers import band_text
 from streams.local.demo import Demo
 from streams.windows.record import EstimateRecord, decode_estimate
+from streams.windows.settled import WindowState, settles_ms, unsettled_windows, window_state
 
 BAR_CELLS = 44
 VALUES_SHOWN = 8
-WINDOWS_SHOWN = 6
+WINDOWS_SHOWN = 4
+"""Settled windows, beside those that are not settled."""
+ROWS_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class WindowView:
     title: str
     users_per_rung: Sequence[int]
     rows: Sequence[ValueRow]
+    settled: bool
 
     @property
     def mean_band(self) -> float | None:
@@ -53,31 +58,43 @@ class SurveyView:
     question: str
     levels: Sequence[float]
     windows: Sequence[WindowView]
+    settles_seconds: float | None
+    """Time until the oldest window that is shown settles; None if that time is over."""
 
 
 def survey_view(demo: Demo, survey: Survey) -> SurveyView:
     """Read the newest windows of a survey, with the truth of the simulated devices."""
-    windows = []
     now_ms = system_clock()
-    for start_ms in reversed(demo.store.estimates.window_starts(survey.id)[-WINDOWS_SHOWN:]):
-        payload = demo.store.estimates.read(survey.id, start_ms)
-        if payload is None:
-            continue
-        record = decode_estimate(payload)
-        truth = demo.truths.read(survey.id, start_ms)
+    starts = demo.store.estimates.window_starts(survey.id)[-WINDOWS_SHOWN - unsettled_windows(survey) :]
+    payloads = [demo.store.estimates.read(survey.id, start_ms) for start_ms in reversed(starts)]
+    records = [decode_estimate(payload) for payload in payloads if payload is not None]
+    counted_ms = max((record.computed_ms for record in records), default=None)
+    windows = []
+    for record in records:
+        truth = demo.truths.read(survey.id, record.window_start_ms)
         shares = truth.shares if truth is not None else [None] * len(record.values)
-        windows.append(_window_view(record, shares, now_ms))
-    return SurveyView(survey.id, survey.question, survey.mechanism.ladder, windows)
+        state = window_state(survey, record, now_ms, counted_ms)
+        windows.append(window_view(survey, record, shares, state, now_ms))
+    left = [settles_ms(survey, record.window_start_ms) - now_ms for record in records]
+    soonest = min((left_ms / 1_000 for left_ms in left if left_ms > 0), default=None)
+    return SurveyView(survey.id, survey.question, survey.mechanism.ladder, windows, soonest)
 
 
-def _window_view(record: EstimateRecord, truth: Sequence[float | None], now_ms: int) -> WindowView:
-    left_ms = record.window_end_ms - now_ms
-    state = f"open for {left_ms / 1000:.1f} s" if left_ms > 0 else f"closed {-left_ms / 1000:.0f} s ago"
+def window_view(
+    survey: Survey, record: EstimateRecord, truth: Sequence[float | None], state: WindowState, now_ms: int
+) -> WindowView:
+    """Return one window as it is shown, its state in words."""
+    title = {
+        "open": f"open for {(record.window_end_ms - now_ms) / 1_000:.1f} s",
+        "releasing": f"settles in {(settles_ms(survey, record.window_start_ms) - now_ms) / 1_000:.1f} s",
+        "waiting": "not counted yet",
+        "settled": f"settled, closed {(now_ms - record.window_end_ms) / 1_000:.0f} s ago",
+    }[state]
     rows = [
         ValueRow(row.value, row.estimate, row.lower, row.upper, true)
         for row, true in zip(record.values, truth, strict=True)
     ]
-    return WindowView(state, record.users_per_rung, rows)
+    return WindowView(title, record.users_per_rung, rows, state == "settled")
 
 
 def render(surveys: Sequence[SurveyView], status: str) -> RenderableType:
@@ -88,7 +105,12 @@ def render(surveys: Sequence[SurveyView], status: str) -> RenderableType:
         if not survey.windows:
             parts.append(Text("  waiting for the first reports ...", style="dim"))
             continue
-        parts.append(_values_table(survey.windows[0]))
+        settled = next((window for window in survey.windows if window.settled), None)
+        if settled is not None:
+            parts.append(_values_table(settled))
+        else:
+            when = "" if survey.settles_seconds is None else f": the first settles in {survey.settles_seconds:.0f} s"
+            parts.append(Text(f"  no settled window yet{when}", style="yellow"))
         parts.append(_life_table(survey))
     parts.append(Text(status, style="dim"))
     return Group(*parts)
@@ -117,7 +139,7 @@ def _life_table(survey: SurveyView) -> Table:
     table.add_column("mean band", justify="right")
     table.add_column("")
     widest = max((window.mean_band or 0.0) for window in survey.windows) or 1.0
-    for window in survey.windows:
+    for window in survey.windows[:ROWS_SHOWN]:
         band = window.mean_band
         shown = "" if band is None else "█" * max(1, round(24 * band / widest))
         counts = [f"{count:,}" for count in window.users_per_rung]
@@ -155,4 +177,4 @@ def _percent(value: float | None) -> str:
 
 
 def _band(row: ValueRow) -> str:
-    return "" if row.lower is None or row.upper is None else f"{row.lower:.1%} to {row.upper:.1%}"
+    return band_text(row.lower, row.upper, digits=1, percent=True)

@@ -12,11 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from producers.survey.survey import Survey
+from streams.cli.terminal.numbers import band_text
 from streams.windows.record import AlertBound, EstimateRecord, ValueEstimate
+from streams.windows.settled import WindowState, settles_ms, window_state
 
 BAR_CELLS: Final = 28
 VALUES_SHOWN: Final = 40
 """Values of one table, those with the highest estimates; JSON and CSV have all of them."""
+UNSETTLED_SHOWN: Final = 3
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 
 
@@ -73,11 +76,30 @@ def band_bar(row: ValueEstimate, low: float, high: float, signs: Signs = UNICODE
     return "".join(drawn)
 
 
-def survey_view(survey: Survey, records: Sequence[EstimateRecord], signs: Signs = UNICODE) -> RenderableType:
-    """Lay out a survey: the newest window in full, the windows before as lines. Records come newest first."""
+def survey_view(
+    survey: Survey,
+    records: Sequence[EstimateRecord],
+    now_ms: int,
+    counted_ms: int | None = None,
+    signs: Signs = UNICODE,
+) -> RenderableType:
+    """Lay out a survey: the newest settled window in full, the settled windows before as lines, open ones by name.
+
+    Args:
+        survey: the survey.
+        records: its estimates, newest window first.
+        now_ms: the time.
+        counted_ms: when the newest estimate of any survey was computed.
+        signs: what is drawn with.
+    """
     head = Text.assemble((survey.id, "bold"), "  ", (clean(survey.question), "italic"))
     if not records:
         return Group(head, Text("  no estimates yet", style="dim"))
+    states = [(record, window_state(survey, record, now_ms, counted_ms)) for record in records]
+    waiting = _unsettled(survey, [(record, state) for record, state in states if state != "settled"], now_ms)
+    records = [record for record, state in states if state == "settled"]
+    if not records:
+        return Group(head, Text(f"  no settled window yet{_first(survey, states, now_ms)}", style="yellow"), *waiting)
     newest = records[0]
     rows = sorted(newest.values, key=lambda row: -(row.estimate if row.estimate is not None else float("-inf")))
     shown = rows[:VALUES_SHOWN]
@@ -88,32 +110,54 @@ def survey_view(survey: Survey, records: Sequence[EstimateRecord], signs: Signs 
             line.append(found.get(value))
     low, high = _ends(records, past)
     alerts = {alert.value: alert for alert in sorted(newest.alerts, key=lambda alert: alert.firing)}
-    table = Table(title=_title(newest), title_justify="left", title_style="dim", box=None, padding=(0, 1))
+    table = Table(box=None, padding=(0, 1))
     table.add_column("value", overflow="ellipsis", max_width=30)
     table.add_column("estimate", justify="right")
     table.add_column(f"{1 - newest.alpha:.0%} band", justify="right", no_wrap=True)
     table.add_column(
         f"{_short(low)}{'':{BAR_CELLS - len(_short(low)) - len(_short(high))}}{_short(high)}", no_wrap=True
     )
-    table.add_column(f"last {len(records)} windows", no_wrap=True)
+    table.add_column(f"last {len(records)} settled", no_wrap=True)
     if newest.alerts:
         table.add_column("rule")
     for row in shown:
         cells: list[Text] = [
             Text(clean(row.value)),
             Text(_number(row.estimate)),
-            Text(f"{_number(row.lower)} to {_number(row.upper)}"),
+            Text(band_text(row.lower, row.upper, digits=4)),
             Text(band_bar(row, low, high, signs), style="cyan"),
             Text(sparkline(past[row.value], low, high, signs)),
         ]
         if newest.alerts:
             cells.append(_rule(alerts.get(row.value)))
         table.add_row(*cells)
-    parts: list[RenderableType] = [head, table]
+    parts: list[RenderableType] = [head, Text(f"  {_title(newest)}", style="dim"), table]
     if len(rows) > len(shown):
         parts.append(Text(f"  {len(rows) - len(shown)} more values; --json and --csv have all", style="dim"))
     parts += [Text(f"  {clean(note)}", style="dim") for note in newest.notes]
-    return Group(*parts)
+    return Group(*parts, *waiting)
+
+
+def _unsettled(survey: Survey, windows: Sequence[tuple[EstimateRecord, WindowState]], now_ms: int) -> list[Text]:
+    """Name the windows that are not settled, without their numbers: the estimates of open windows are mostly noise."""
+    lines = []
+    for record, state in windows[:UNSETTLED_SHOWN]:
+        left_ms = settles_ms(survey, record.window_start_ms) - now_ms
+        why = {
+            "open": f"open for another {max(record.window_end_ms - now_ms, 0) / 1_000:.0f} s",
+            "releasing": f"not all rungs released yet, settles in {max(left_ms, 0) / 1_000:.0f} s",
+            "waiting": "all rungs released, but not counted yet",
+        }[state]
+        lines.append(Text(f"  window from {_when(record)}: {record.users:,} users so far, {why}", style="dim"))
+    if len(windows) > UNSETTLED_SHOWN:
+        lines.append(Text(f"  {len(windows) - UNSETTLED_SHOWN} more windows are not settled", style="dim"))
+    return lines
+
+
+def _first(survey: Survey, states: Sequence[tuple[EstimateRecord, WindowState]], now_ms: int) -> str:
+    left = [settles_ms(survey, record.window_start_ms) - now_ms for record, _ in states]
+    soonest = min((left_ms for left_ms in left if left_ms > 0), default=None)
+    return "" if soonest is None else f": the first settles in {soonest / 1_000:.0f} s"
 
 
 def _ends(records: Sequence[EstimateRecord], values: Container[str]) -> tuple[float, float]:
@@ -125,9 +169,12 @@ def _ends(records: Sequence[EstimateRecord], values: Container[str]) -> tuple[fl
 
 
 def _title(record: EstimateRecord) -> str:
-    start = datetime.fromtimestamp(record.window_start_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     rungs = " / ".join(f"{users:,}" for users in record.users_per_rung)
-    return f"window from {start}: {record.users:,} users ({rungs} by rung), {record.method}"
+    return f"newest settled window, from {_when(record)}: {record.users:,} users ({rungs} by rung), {record.method}"
+
+
+def _when(record: EstimateRecord) -> str:
+    return datetime.fromtimestamp(record.window_start_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _rule(alert: AlertBound | None) -> Text:

@@ -38,7 +38,7 @@ const survey = (id) => `/api/v1/surveys/${encodeURIComponent(id)}`;
 
 export const api = {
   surveys: () => get("/api/v1/surveys"),
-  windows: (id, limit) => get(`${survey(id)}/windows?limit=${limit}`),
+  windows: (id, limit, latest = null) => get(`${survey(id)}/windows?limit=${limit}${latest === null ? "" : `&to_ms=${latest}`}`),
   history: (id, start) => get(`${survey(id)}/windows/${start}/history`),
 };
 

@@ -6,7 +6,6 @@ import { AlertsView, HealthView } from "./health.js";
 import { SurveyView } from "./survey.js";
 import { startTheme } from "./theme.js";
 
-const WINDOWS = 60;
 const SURVEYS_AGAIN_MS = 15_000;
 
 const byId = (id) => document.getElementById(id);
@@ -33,10 +32,7 @@ function showSurveys(infos) {
 async function load() {
   const infos = await api.surveys();
   showSurveys(infos);
-  await Promise.all(infos.map(async (info) => {
-    const answer = await api.windows(info.id, WINDOWS);
-    views.get(info.id).setWindows(answer.windows);
-  }));
+  await Promise.all(infos.map((info) => views.get(info.id).load()));
 }
 
 function heard(name, data) {
@@ -48,7 +44,11 @@ function heard(name, data) {
     // Ages are computed with the exporter's clock; this machine's may be wrong.
     ahead = data.now_ms - Date.now();
     health.setHealth(data);
-    for (const { survey, last_estimate_ms: last, stale } of data.surveys) views.get(survey)?.showAge(last, stale);
+    for (const { survey, last_estimate_ms: last, stale } of data.surveys) {
+      views.get(survey)?.showAge(last, stale);
+      const link = byId("nav").querySelector(`[data-key="${CSS.escape(survey)}"]`);
+      if (link) setAttribute(link, "data-stale", stale);
+    }
   }
 }
 

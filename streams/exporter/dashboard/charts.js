@@ -2,9 +2,11 @@
 // new data, so that updates do not flicker; it is created again when its series or the theme change.
 
 import uPlot from "./vendor/uplot/uPlot.esm.js";
-import { cssVariable } from "./dom.js";
+import { cssVariable, setAttribute } from "./dom.js";
 import { compact, epsilonText, time } from "./format.js";
+import { drawOpen, shadeOpen } from "./openwindows.js";
 import { faded, rungColour } from "./palette.js";
+import { isSettled } from "./settled.js";
 
 const NARROW = 560;
 const stepped = uPlot.paths.stepped({ align: 1 });
@@ -33,10 +35,10 @@ function axes(stepMs, valueText) {
 const axisNumber = (quantity) => (value) =>
   quantity === "share" ? `${Number((100 * value).toFixed(1))} %` : String(Number(value.toPrecision(4)));
 
-/** Largest and smallest bound, without the few windows whose bands are still very wide: those are cut at the edge. */
-function robustRange(lows, highs, halves, quantity) {
+/** Largest and smallest bound of settled windows, without the few whose bands are very wide: those are cut at the edge. */
+function robustRange(lows, highs, halves, quantity, openEstimates) {
   const sorted = halves.filter((half) => half !== null).sort((a, b) => a - b);
-  if (sorted.length === 0) return [0, 1];
+  if (sorted.length === 0) return rangeBefore(openEstimates, quantity);
   const limit = 4 * sorted[Math.floor(sorted.length / 2)];
   let low = Infinity;
   let high = -Infinity;
@@ -47,6 +49,14 @@ function robustRange(lows, highs, halves, quantity) {
   });
   const margin = 0.06 * (high - low || 0.1);
   if (quantity === "share" && low >= 0 && low < 0.25 * high) return [Math.min(0, low - margin), high + margin];
+  return [low - margin, high + margin];
+}
+
+/** The y axis before a window has settled: all possible shares, or room around means that are not settled. */
+function rangeBefore(estimates, quantity) {
+  if (quantity === "share" || estimates.length === 0) return [0, 1];
+  const [low, high] = [Math.min(...estimates), Math.max(...estimates)];
+  const margin = Math.max(high - low, Math.abs(high), 1e-6);
   return [low - margin, high + margin];
 }
 
@@ -95,6 +105,7 @@ export class WindowsChart extends Chart {
     const columns = [[]];
     values.forEach(() => columns.push([], [], [], []));
     this.starts = [];
+    this.open = [];
     let before = null;
     for (const window of windows) {
       if (before !== null && window.window_start_ms - before > 1.5 * stepMs) {
@@ -105,8 +116,10 @@ export class WindowsChart extends Chart {
       before = window.window_start_ms;
       columns[0].push(before / 1000);
       this.starts.push(before);
+      const settled = isSettled(window);
+      if (!settled) this.open.push({ x: before / 1000, rows: values.map(({ index }) => window.values[index]) });
       values.forEach(({ index }, i) => {
-        const row = window.values[index];
+        const row = settled ? window.values[index] : { estimate: null, lower: null, upper: null };
         columns[4 * i + 1].push(row.estimate);
         columns[4 * i + 2].push(row.lower);
         columns[4 * i + 3].push(row.upper);
@@ -122,7 +135,10 @@ export class WindowsChart extends Chart {
         halves.push(low === null || high === null ? null : (high - low) / 2);
       });
     });
-    this.range = robustRange(lows, highs, halves, quantity);
+    const estimates = this.open.flatMap(({ rows }) => rows.map((row) => row.estimate)).filter((estimate) => estimate !== null);
+    this.range = robustRange(lows, highs, halves, quantity, estimates);
+    setAttribute(this.container, "data-range", this.range.join(" "));
+    setAttribute(this.container, "data-open", this.open.length);
     const shape = JSON.stringify([values.map((v) => [v.index, v.focused, v.colour]), quantity, stepMs, dark]);
     this.feed(shape, columns, () => this.options(stepMs));
   }
@@ -147,13 +163,14 @@ export class WindowsChart extends Chart {
       axes: axes(stepMs, axisNumber(this.quantity)),
       padding: [10, this.narrow ? 10 : 14 + 8 * longest, 0, 0],
       scales: {
-        x: { time: true, range: (_u, min, max) => (max > min ? [min, max] : [min - stepMs / 1000, max + stepMs / 1000]) },
+        x: { time: true, range: (_u, min, max) => [max > min ? min : min - stepMs / 1000, max + stepMs / 2000] },
         y: { range: () => this.range },
       },
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 8 } },
       hooks: {
         setCursor: [(u) => this.hovered(u.cursor.idx == null || u.cursor.left < 0 ? null : this.starts[u.cursor.idx])],
-        draw: [(u) => this.mark(u), (u) => this.names(u)],
+        drawClear: [(u) => shadeOpen(u, this.open.map(({ x }) => x), stepMs / 2000, font(11.5))],
+        draw: [(u) => this.mark(u), (u) => drawOpen(u, this.open, this.values), (u) => this.names(u)],
         ready: [(u) => u.over.addEventListener("click", () => u.cursor.idx != null && this.picked(this.starts[u.cursor.idx]))],
       },
     };
@@ -319,6 +336,7 @@ export class UsersChart extends Chart {
     }
     this.most = Math.max(1, ...data[1]);
     this.starts = windows.map((window) => window.window_start_ms);
+    this.open = windows.filter((window) => !isSettled(window)).map((window) => window.window_start_ms / 1000);
     this.feed(JSON.stringify([rungs, stepMs, dark]), data, () => this.options(rungs, stepMs, dark));
   }
 
@@ -340,6 +358,7 @@ export class UsersChart extends Chart {
       },
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
       hooks: {
+        drawClear: [(u) => shadeOpen(u, this.open, half, font(11.5))],
         setCursor: [(u) => this.hovered(u.cursor.idx == null || u.cursor.left < 0 ? null : this.starts[u.cursor.idx])],
       },
     };

@@ -6,26 +6,44 @@ const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short",
 
 export const count = (number) => whole.format(number);
 
+const MOST_DIGITS = 12;
+
 /** Digits after the point of a percentage, so that a band of this half-width has one or two significant digits. */
 function digits(half) {
   const percent = 100 * half;
   if (!(percent > 0)) return 2;
-  return [10, 0.4, 0.04, 0.004].filter((limit) => percent < limit).length;
+  let places = percent < 10 ? 1 : 0;
+  for (let limit = 0.4; percent < limit && places < MOST_DIGITS; limit /= 10) places += 1;
+  return places;
 }
 
+const places = (half, quantity) => digits(quantity === "share" ? half : half / 100);
+const fixed = (value, quantity, digitsAfter) =>
+  quantity === "share" ? `${(100 * value).toFixed(digitsAfter)} %` : value.toFixed(digitsAfter);
+
 export function number(value, quantity, half = 0.01) {
-  if (value === null || value === undefined) return "–";
-  const places = digits(quantity === "share" ? half : half / 100);
-  return quantity === "share" ? `${(100 * value).toFixed(places)} %` : value.toFixed(places);
+  return value === null || value === undefined ? "–" : fixed(value, quantity, places(half, quantity));
+}
+
+/** Both ends of a band, with as many digits as it takes to tell them apart. */
+export function ends(row, quantity, half = halfWidth(row)) {
+  if (halfWidth(row) === null) return ["–", "–"];
+  for (let digitsAfter = places(half, quantity); ; digitsAfter += 1) {
+    const [from, to] = [row.lower, row.upper].map((value) => fixed(value, quantity, digitsAfter));
+    if (parseFloat(from) !== parseFloat(to) || digitsAfter >= MOST_DIGITS) return [from, to];
+  }
 }
 
 export function points(half, quantity) {
-  const places = digits(quantity === "share" ? half : half / 100);
-  return quantity === "share" ? `±${(100 * half).toFixed(places)} points` : `±${half.toFixed(places)}`;
+  const digitsAfter = places(half, quantity);
+  return quantity === "share" ? `±${(100 * half).toFixed(digitsAfter)} points` : `±${half.toFixed(digitsAfter)}`;
 }
 
-export const halfWidth = (row) =>
-  row.lower === null || row.upper === null || row.lower === undefined ? null : (row.upper - row.lower) / 2;
+/** Half the width of a band; null if there is none. No estimate is without error: a band of width 0 is no band. */
+export const halfWidth = (row) => (Number.isFinite(row.lower) && row.upper > row.lower ? (row.upper - row.lower) / 2 : null);
+
+/** The same row with the band that holds for all values of the window at once. */
+export const atOnce = (row) => ({ ...row, lower: row.simultaneous_lower, upper: row.simultaneous_upper });
 
 export function time(ms, stepMs = 1000) {
   return (stepMs >= 3_600_000 ? day : clock).format(new Date(ms));
@@ -65,19 +83,21 @@ export function epsilonText(value) {
 function between(row, quantity, of) {
   const half = halfWidth(row);
   if (half === null) return "not known yet";
-  const say = (value) => number(value, quantity, half);
-  if (quantity !== "share") return `between ${say(row.lower)} and ${say(row.upper)}`;
+  const [from, to] = ends(row, quantity);
+  if (quantity !== "share") return `between ${from} and ${to}`;
   if (row.upper <= 0) return `next to none${of}`;
+  if (row.lower >= 1) return `nearly all${of}`;
   if (row.lower <= 0 && row.upper >= 1) return "not known yet: anything from none to all";
-  if (row.lower <= 0) return `at most ${say(row.upper)}${of}`;
-  if (row.upper >= 1) return `at least ${say(row.lower)}${of}`;
-  return `between ${say(row.lower)} and ${say(row.upper)}${of}`;
+  // Enough digits for the distance to the end of the scale, too: not "at most 0.0 %".
+  if (row.lower <= 0) return `at most ${number(row.upper, quantity, Math.min(half, row.upper / 2))}${of}`;
+  if (row.upper >= 1) return `at least ${number(row.lower, quantity, Math.min(half, (1 - row.lower) / 2))}${of}`;
+  return `between ${from} and ${to}${of}`;
 }
 
-/** "between 11.8 % and 13.1 % of devices, 95 % sure, 41,220 devices, epsilon up to 1.0" */
-export function sentence(window, row, quantity) {
+/** "between 11.8 % and 13.1 % of devices, 95 % sure, 41,220 devices, epsilon up to 1.0"; claim: what one is sure of. */
+export function sentence(window, row, quantity, claim = "") {
   const of = window.population === "fleet" ? " of devices" : " of the population";
-  const sure = `${Number((100 * (1 - window.alpha)).toPrecision(4))} % sure`;
+  const sure = `${Number((100 * (1 - window.alpha)).toPrecision(4))} % sure${claim}`;
   const spent = epsilonSpent(window);
   const cost = spent === null ? "without a local privacy guarantee" : `epsilon up to ${epsilon(spent)}`;
   return `${between(row, quantity, of)}, ${sure}, ${count(window.users)} devices, ${cost}`;

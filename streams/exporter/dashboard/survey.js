@@ -1,17 +1,18 @@
-// One survey on the page: charts with a sentence each, and the values sorted by lower bound.
+// One survey on the page: charts with a sentence each, and the values of the newest settled window.
 
 import { api } from "./api.js";
 import { HistoryChart, UsersChart, WindowsChart } from "./charts.js";
 import { h, keyed, setAttribute, setText } from "./dom.js";
-import { count, epsilonText, halfWidth, number, plural, points, sentence, span, time } from "./format.js";
+import { count, ends, epsilonText, halfWidth, number, plural, points, sentence, span, time } from "./format.js";
 import { rungColour, valueColour } from "./palette.js";
+import { isSettled, newestSettled, openText, waitText } from "./settled.js";
 import { isDark } from "./theme.js";
 import { ValuesTable } from "./values.js";
 
-const WINDOWS_SHOWN = 60;
+const SETTLED_SHOWN = 60;
+const WINDOWS_ASKED = 500;
 const VALUES_DRAWN = 6;
-const HOLD_MS = 4000;
-const ARRIVAL_MS = 2000;
+const HOLD_MS = 2000;
 
 const byLower = (a, b) => (b.row.lower ?? -Infinity) - (a.row.lower ?? -Infinity) || a.index - b.index;
 
@@ -42,6 +43,7 @@ export class SurveyView {
     this.hover = null;
     this.order = [];
     this.drawn = [];
+    this.sorted = [];
     this.build();
   }
 
@@ -83,7 +85,16 @@ export class SurveyView {
 
   // Data
 
-  setWindows(windows) {
+  /** Request the windows: as many settled ones as are shown, and all newer ones. */
+  async load() {
+    const { id, window_step_ms: step, settles_after_ms: settles } = this.info;
+    const limit = Math.min(WINDOWS_ASKED, SETTLED_SHOWN + Math.ceil(settles / step));
+    const { windows, truncated } = await api.windows(id, limit);
+    if (truncated && newestSettled(windows) === null) {
+      // More windows are open at once than one answer holds.
+      const latest = Math.max(0, Math.floor(this.clock() - settles));
+      windows.push(...(await api.windows(id, SETTLED_SHOWN, latest)).windows);
+    }
     for (const window of windows) this.windows.set(window.window_start_ms, window);
     this.trim();
     this.changed();
@@ -108,30 +119,20 @@ export class SurveyView {
   }
 
   trim() {
-    const starts = [...this.windows.keys()].sort((a, b) => a - b);
-    for (const start of starts.slice(0, -WINDOWS_SHOWN)) {
+    this.sorted = [...this.windows.values()].sort((a, b) => a.window_start_ms - b.window_start_ms);
+    const settled = this.sorted.filter(isSettled);
+    const old = [...settled.slice(0, -SETTLED_SHOWN), ...this.sorted.filter((window) => !isSettled(window)).slice(0, -WINDOWS_ASKED)];
+    for (const { window_start_ms: start } of old) {
       if (start === this.pinned) continue;
       this.windows.delete(start);
       this.histories.delete(start);
     }
-    this.sorted = [...this.windows.values()].sort((a, b) => a.window_start_ms - b.window_start_ms);
+    if (old.length) this.sorted = this.sorted.filter((window) => this.windows.has(window.window_start_ms));
   }
 
-  settledMs(start) {
-    const { info } = this;
-    return start + info.window_size_ms + info.opens_ms.at(-1) + info.jitter_ms;
-  }
-
-  /** The window of the table: hovered, pinned, or the newest whose rungs are all released if that is not too old. */
+  /** The window of the table: hovered, pinned, or the newest settled one; null if there is none. */
   current() {
-    const chosen = this.windows.get(this.hover ?? this.pinned);
-    if (chosen) return chosen;
-    const now = this.clock();
-    const closed = this.sorted.filter((window) => window.window_end_ms <= now);
-    const settled = closed.filter((window) => this.settledMs(window.window_start_ms) + ARRIVAL_MS <= now).at(-1);
-    const newest = closed.at(-1) ?? this.sorted.at(-1);
-    const near = settled && newest.window_start_ms - settled.window_start_ms <= 6 * this.info.window_step_ms;
-    return near ? settled : newest;
+    return this.windows.get(this.hover ?? this.pinned) ?? newestSettled(this.sorted);
   }
 
   /** The window whose history is shown: follow one until its last rung is released, then go on to a newer one. */
@@ -139,7 +140,7 @@ export class SurveyView {
     if (this.pinned !== null && this.windows.has(this.pinned)) return this.windows.get(this.pinned);
     const now = this.clock();
     const held = this.windows.get(this.following);
-    if (held && now < this.settledMs(this.following) + HOLD_MS) return held;
+    if (held && now < held.settles_ms + HOLD_MS) return held;
     const climbing = this.sorted.filter((window) => window.users_per_rung.slice(1).some((users) => users > 0)).at(-1);
     const next = climbing ?? this.sorted.at(-1);
     if (held && next !== held && !this.histories.get(next.window_start_ms)?.length) {
@@ -207,13 +208,13 @@ export class SurveyView {
   }
 
   draw() {
-    const window = this.sorted?.length ? this.current() : null;
-    this.empty.hidden = window !== null;
-    this.grid.hidden = window === null;
-    if (window === null) return;
+    this.empty.hidden = this.sorted.length > 0;
+    this.grid.hidden = this.sorted.length === 0;
+    if (this.sorted.length === 0) return;
+    const window = this.current();
     this.drawnOnce = (this.histories.get(this.followed().window_start_ms)?.length ?? 0) > 0;
     const dark = isDark();
-    this.rank(window);
+    this.rank(window !== null && isSettled(window) ? window : newestSettled(this.sorted));
     const focus = this.focus ?? this.order[0].index;
     this.drawWindows(window, focus, dark);
     this.drawHistory(focus, dark);
@@ -225,8 +226,9 @@ export class SurveyView {
   }
 
   /** Order the values; keep the colours of those that stay drawn, so that lines do not change colour when ranks do. */
-  rank(window) {
-    this.order = window.values.map((row, index) => ({ row, index })).sort(byLower);
+  rank(settled) {
+    // Before a window has settled the values keep the order of the survey file: noise is no order.
+    this.order = this.info.values.map((value, index) => ({ row: settled?.values[index] ?? { value, lower: null }, index })).sort(byLower);
     const wanted = this.order.slice(0, VALUES_DRAWN).map(({ index }) => index);
     if (this.focus !== null && !wanted.includes(this.focus)) wanted[wanted.length - 1] = this.focus;
     const kept = this.drawn.map((index) => (wanted.includes(index) ? index : null));
@@ -260,16 +262,15 @@ export class SurveyView {
       });
     const stepMs = this.info.window_step_ms;
     this.windowsChart.update({ windows: this.sorted, values, quantity, stepMs, marked: this.followed()?.window_start_ms, dark });
-    const row = window.values[focus];
-    const text = `${row.value}, window of ${time(window.window_start_ms, stepMs)}: ${sentence(window, row, quantity)}.`;
+    const text = window === null ? waitText(this.sorted, this.clock())
+      : `${this.info.values[focus]}, ${this.named(window)}: ${sentence(window, window.values[focus], quantity)}.`;
     setText(this.chart1.caption, text);
     setAttribute(this.chart1.body, "aria-label", text);
     if (this.chart1.details.open) {
       this.chart1.numbers.replaceChildren(table(["window", ...values.flatMap(({ label }) => [label, "from", "to"])],
-        [...this.sorted].reverse().map((one) => [time(one.window_start_ms, stepMs), ...values.flatMap(({ index }) => {
+        [...this.sorted].reverse().map((one) => [this.marked(one), ...values.flatMap(({ index }) => {
           const cell = one.values[index];
-          const half = halfWidth(cell) ?? 0.01;
-          return [cell.estimate, cell.lower, cell.upper].map((value) => number(value, quantity, half));
+          return [number(cell.estimate, quantity, halfWidth(cell) ?? 0.01), ...ends(cell, quantity)];
         })])));
     }
   }
@@ -288,53 +289,68 @@ export class SurveyView {
     this.historyChart.nowMs = this.clock();
     this.historyChart.update({
       points: history, truth: window.truth?.shares[focus] ?? null, colour: this.colour(focus, dark) ?? valueColour(0, dark), quantity,
-      openings, endMs: window.window_end_ms, settledMs: this.settledMs(start), epsilons: info.epsilons, dark,
+      openings, endMs: window.window_end_ms, settledMs: window.settles_ms, epsilons: info.epsilons, dark,
     });
     setAttribute(this.follow, "aria-pressed", this.pinned === null);
-    const known = history.filter((point) => point.lower !== null && point.upper !== null);
-    const half = (point) => (point.upper - point.lower) / 2;
+    const known = history.filter((point) => halfWidth(point) !== null);
     const first = known.find((point) => point.time_ms >= window.window_end_ms) ?? known[0];
     const highest = (known.at(-1)?.users ?? []).findLastIndex((users) => users > 0);
-    const when = time(start, info.window_step_ms);
-    let text = `The window of ${when} has no history yet.`;
+    let text = `The ${this.named(window)} has no history yet.`;
     if (known.length > 1) {
-      text = `${info.values[focus]}, window of ${when}: from ${points(half(first), quantity)} when it closed to `
-        + `${points(half(known.at(-1)), quantity)} now, with answers up to rung ${highest} of 0 to ${info.epsilons.length - 1}.`;
+      text = `${info.values[focus]}, ${this.named(window)}: from ${points(halfWidth(first), quantity)} when it closed to `
+        + `${points(halfWidth(known.at(-1)), quantity)} now, with answers up to rung ${highest} of 0 to ${info.epsilons.length - 1}.`;
     }
     setText(this.chart2.caption, text);
     setAttribute(this.chart2.body, "aria-label", text);
     setAttribute(this.chart2.node, "data-window", start);
     if (this.chart2.details.open) {
       this.chart2.numbers.replaceChildren(table(["time", "estimate", "from", "to"], [...history].reverse().map((point) => {
-        const width = point.lower === null || point.upper === null ? 0.01 : half(point);
-        return [time(point.time_ms), ...[point.estimate, point.lower, point.upper].map((value) => number(value, quantity, width))];
+        return [time(point.time_ms), number(point.estimate, quantity, halfWidth(point) ?? 0.01), ...ends(point, quantity)];
       })));
     }
   }
 
-  drawUsers(window, dark) {
+  drawUsers(chosen, dark) {
+    const window = chosen ?? this.sorted.at(-1);
     const rungs = this.info.epsilons.length;
     const stepMs = this.info.window_step_ms;
     this.usersChart.update({ windows: this.sorted, rungs, stepMs, dark });
     const parts = window.users_per_rung.map((users, rung) => `${count(users)} at epsilon ${epsilonText(window.epsilons[rung])}`);
-    const text = `Window of ${time(window.window_start_ms, stepMs)}: ${plural(window.users, "device")}, ${parts.join(", ")}.`;
+    const name = this.named(window);
+    const text = `${name[0].toUpperCase()}${name.slice(1)}: ${plural(window.users, "device")}, ${parts.join(", ")}.`;
     setText(this.chart3.caption, text);
     setAttribute(this.chart3.body, "aria-label", text);
     if (this.chart3.details.open) {
       this.chart3.numbers.replaceChildren(table(["window", "devices", ...this.info.epsilons.map((e) => `ε ${epsilonText(e)}`)],
-        [...this.sorted].reverse().map((one) => [time(one.window_start_ms, stepMs), count(one.users), ...one.users_per_rung.map(count)])));
+        [...this.sorted].reverse().map((one) => [this.marked(one), count(one.users), ...one.users_per_rung.map(count)])));
     }
   }
 
   drawValues(window, focus, dark) {
     const quantity = this.quantity(focus);
-    const rows = this.order.filter(({ index }) => this.quantity(index) === quantity);
-    this.values.update({ window, rows, focus, quantity, colour: (index) => this.colour(index, dark), stepMs: this.info.window_step_ms });
-    setAttribute(this.node, "data-current", window.window_start_ms);
+    setAttribute(this.node, "data-current", window?.window_start_ms ?? null);
+    setAttribute(this.node, "data-state", window?.state ?? "none");
+    if (window === null) return this.values.wait(this.sorted, this.clock());
+    const rows = this.order.filter(({ index }) => this.quantity(index) === quantity).map(({ index }) => ({ row: window.values[index], index }));
+    return this.values.update({ window, rows, focus, quantity, colour: (index) => this.colour(index, dark), stepMs: this.info.window_step_ms, now: this.clock() });
   }
 
+  /** "window of 12:00:00", and why it is not settled if it is not. */
+  named(window) {
+    const why = openText(window, this.clock());
+    return `window of ${time(window.window_start_ms, this.info.window_step_ms)}${why ? ` (${why})` : ""}`;
+  }
+
+  /** The start of a window for tables of numbers. */
+  marked(window) {
+    return `${time(window.window_start_ms, this.info.window_step_ms)}${isSettled(window) ? "" : " (open)"}`;
+  }
+
+  /** A survey without new reports is stale by itself; the others and the page as a whole are not. */
   showAge(lastMs, stale) {
-    setText(this.age, lastMs === null || lastMs === undefined ? "no estimates" : `updated ${span(this.clock() - lastMs)} ago`);
+    const age = lastMs === null || lastMs === undefined ? null : span(this.clock() - lastMs);
+    setText(this.age, age === null ? "no estimates" : stale ? `stale · no new reports for ${age}` : `updated ${age} ago`);
     setAttribute(this.age, "data-stale", Boolean(stale));
+    setAttribute(this.node, "data-stale", Boolean(stale));
   }
 }

@@ -1,7 +1,8 @@
-// The values of one window, sorted by lower bound, each with its band as a bar.
+// The values of one settled window, sorted by lower bound, each with its band as a bar.
 
 import { h, keyed, setAttribute, setText, svg } from "./dom.js";
-import { halfWidth, number, sentence, time } from "./format.js";
+import { atOnce, ends, halfWidth, number, plural, sentence, time } from "./format.js";
+import { isSettled, openText, waitText } from "./settled.js";
 
 const ROWS_SHOWN = 12;
 
@@ -21,14 +22,39 @@ export class ValuesTable {
     const head = h("tr", {}, h("th", { scope: "col" }, "value"), h("th", { scope: "col", class: "wide" }, "band"),
       h("th", { scope: "col", class: "num" }, "estimate"), h("th", { scope: "col", class: "num" }, "between"),
       h("th", { scope: "col", class: "num truth" }, "truth"));
+    this.state = h("span", { class: "chip", data: { role: "window-state" } });
     this.node = h("div", { class: "card figure figure-values", data: { chart: "values" } },
-      h("div", { class: "figure-head" }, this.title),
+      h("div", { class: "figure-head" }, this.title, this.state),
       h("div", { class: "scroll" }, h("table", { class: "values" }, h("thead", {}, head), this.rows)),
       this.more, this.caption);
   }
 
+  /** Before a window has settled there are no numbers to list. */
+  wait(windows, now) {
+    keyed(this.rows, [], String, null, null);
+    this.more.hidden = true;
+    this.show("none", "Values by lower bound", "not settled", waitText(windows, now));
+  }
+
+  show(state, title, chip, caption) {
+    setAttribute(this.node, "data-state", state);
+    setText(this.title, title);
+    setText(this.state, chip);
+    setText(this.caption, caption);
+  }
+
+  /** What the table says about its first value, which was chosen among many: with the band for all of them at once. */
+  first(window, rows, quantity) {
+    const top = atOnce(rows[0].row);
+    if (halfWidth(top) === null) return `First by lower bound is ${top.value}; there is no band for all values at once.`;
+    const claim = rows.length > 1 ? " of all values at once" : "";
+    const beside = rows.slice(1).map(({ row }) => atOnce(row)).filter((row) => !(row.upper <= top.lower)).length;
+    const order = beside === 0 ? "" : ` Its band overlaps that of ${plural(beside, "other value")}, so the order is not certain.`;
+    return `First is ${top.value}: ${sentence(window, top, quantity, claim)}.${order}`;
+  }
+
   /** rows: [{row, index}] by lower bound; colour(index): null for values that have no line. */
-  update({ window, rows, focus, quantity, colour, stepMs }) {
+  update({ window, rows, focus, quantity, colour, stepMs, now }) {
     const shown = this.all ? rows : rows.slice(0, ROWS_SHOWN);
     const halves = shown.map(({ row }) => halfWidth(row)).filter((half) => half !== null);
     const finest = halves.length ? Math.min(...halves) : 0.01;
@@ -43,14 +69,14 @@ export class ValuesTable {
     });
     this.more.hidden = rows.length <= ROWS_SHOWN;
     setText(this.more, this.all ? "show fewer" : `show all ${rows.length}`);
-    setText(this.title, `Values by lower bound, ${time(window.window_start_ms, stepMs)}`);
-    const top = rows[0].row;
-    setText(this.caption, `First is ${top.value}: ${sentence(window, top, quantity)}. Where bands overlap, the order is not certain.`);
+    const when = time(window.window_start_ms, stepMs);
+    if (isSettled(window)) this.show("settled", `Values by lower bound, ${when}`, "settled", this.first(window, rows, quantity));
+    else this.show(window.state, `Values, ${when}`, "not settled", `This window is ${openText(window, now)}. Its numbers will change; the order is that of the newest settled window.`);
   }
 
   fill(node, row, { place, finest, quantity, colour, real }) {
     const { parts } = node;
-    const known = row.lower !== null && row.upper !== null;
+    const known = halfWidth(row) !== null;
     const say = (value) => number(value, quantity, finest);
     const put = (line, from, to = from) => {
       setAttribute(line, "visibility", from === null ? "hidden" : "visible");
@@ -67,7 +93,7 @@ export class ValuesTable {
     put(parts.tick, row.estimate);
     put(parts.real, real);
     setText(parts.estimate, say(row.estimate));
-    setText(parts.between, known ? `${say(row.lower)} – ${say(row.upper)}` : "–");
+    setText(parts.between, known ? ends(row, quantity, finest).join(" – ") : "–");
     setText(parts.truth, real === null ? "" : say(real));
   }
 

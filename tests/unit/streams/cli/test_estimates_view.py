@@ -10,7 +10,16 @@ from rich.console import Console
 
 from producers.survey.survey import Survey, parse_survey
 from streams.cli.estimates import Found, _looks, _watch_data
-from streams.cli.terminal.estimates import ASCII, BAR_CELLS, VALUES_SHOWN, band_bar, clean, sparkline, survey_view
+from streams.cli.terminal.estimates import (
+    ASCII,
+    BAR_CELLS,
+    UNICODE,
+    VALUES_SHOWN,
+    band_bar,
+    clean,
+    sparkline,
+    survey_view,
+)
 from streams.store.contract import StoreUnavailableError
 from streams.windows.record import AlertBound, EstimateRecord, ValueEstimate
 from tests.support.surveys import WEEK, survey, survey_text
@@ -33,10 +42,12 @@ def record(known: Survey, age: int, shares: Sequence[float | None], **changes: o
     return msgspec.structs.replace(made, **changes)
 
 
-def shown(known: Survey, records: Sequence[EstimateRecord], *, encoding: str = "utf-8") -> str:
+def shown(
+    known: Survey, records: Sequence[EstimateRecord], *, encoding: str = "utf-8", now_ms: int = WEEK + 10 * MINUTE_MS
+) -> str:
     output = io.StringIO()
     signs = ASCII if encoding == "ascii" else None
-    view = survey_view(known, records) if signs is None else survey_view(known, records, signs)
+    view = survey_view(known, records, now_ms, now_ms, signs or UNICODE)
     Console(file=output, width=200).print(view)
     return output.getvalue()
 
@@ -51,8 +62,46 @@ def test_the_newest_window_is_told_in_full_and_the_others_as_a_line() -> None:
     assert "0.5000 to 0.7000" in red
     assert red.rstrip().endswith("▄▇"), "oldest first, on one scale"
     [blue] = [line for line in text.splitlines() if line.strip().startswith("blue")]
-    assert "- to -" in blue
+    assert "-  " in blue
+    assert " to " not in blue
     assert text.index("red") < text.index("green") < text.index("blue"), "the most frequent first, unknown ones last"
+
+
+def test_the_noise_of_an_open_window_is_not_shown() -> None:
+    known = survey()
+    records = [
+        record(known, 0, [0.99, -0.4, 0.3]),
+        record(known, 1, [0.88, 0.1, 0.1]),
+        record(known, 2, [0.2, 0.5, 0.3]),
+    ]
+    # The newest window is open for 50 s; the one before settles 32 s after its end, 22 s from now.
+    text = shown(known, records, now_ms=WEEK + 10_000)
+    assert "newest settled window, from" in text
+    assert "0.9900" not in text
+    assert "0.8800" not in text
+    assert text.index("green") < text.index("blue") < text.index("red"), "ordered by the settled window"
+    assert "60 users so far, open for another 50 s" in text
+    assert "60 users so far, not all rungs released yet, settles in 22 s" in text
+
+
+def test_before_a_window_has_settled_it_says_when() -> None:
+    known = survey()
+    text = shown(known, [record(known, 0, [0.99, -0.4, 0.3])], now_ms=WEEK + 10_000)
+    assert "no settled window yet: the first settles in 82 s" in text
+    assert "0.99" not in text
+
+
+def test_a_band_never_reads_as_if_it_had_no_width() -> None:
+    known = survey()
+    rows = [
+        ValueEstimate("red", 0.21, 1e-9, 0.21, 0.2100003),
+        ValueEstimate("green", 0.0, 0.0, 0.0, 0.0),
+        ValueEstimate("blue", 0.0, 1e-9, -0.00001, 0.00001),
+    ]
+    text = shown(known, [record(known, 0, [None] * 3, values=rows)])
+    assert "0.2100000 to 0.2100003" in text
+    assert "0.0000 to 0.0000" not in text
+    assert "-0.00001 to 0.00001" in text
 
 
 def test_rules_are_told_beside_their_values() -> None:

@@ -147,6 +147,22 @@ def test_surveys_without_news_are_stale_but_only_after_a_window_without_any() ->
     assert found.reasons == ["No new reports for any survey in the last 2 min."]
 
 
+def test_one_quiet_survey_is_stale_by_itself() -> None:
+    quiet, other = survey(), survey(name='name = "other"')
+    found = make_health(
+        NOW_MS,
+        surveys=[quiet, other],
+        last_estimates={quiet.id: NOW_MS - 600_000, other.id: NOW_MS - 400},
+        counters=Counters(),
+        heartbeats=[beat(500)],
+        queue=[],
+        rates=Rates(),
+        canary=None,
+    )
+    assert (found.status, found.reasons) == ("ok", [])
+    assert [entry.stale for entry in found.surveys] == [True, False]
+
+
 def test_counts_that_wait_for_their_estimate_are_told() -> None:
     mark = QueuedWindow("colour", WEEK, (NOW_MS - QUEUED_MS - 1) * 1_000.0)
     assert health(queue=[mark]).reasons == ["1 window waits in the recompute queue: the workers are behind."]
