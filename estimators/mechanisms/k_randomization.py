@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -115,7 +115,9 @@ class KRandomization(Specification):
             if isinstance(value, bool) and len(self.labels) == 1:
                 matrix[row, 0] = value
                 continue
-            if isinstance(value, str | bytes) or not isinstance(value, Sequence | set | frozenset):
+            if isinstance(value, Set):
+                raise ParameterError("value", value, "must be a list: the order of a set differs between processes")
+            if isinstance(value, str | bytes) or not isinstance(value, Sequence):
                 raise ParameterError(
                     "value", value, "must list the labels that hold (for one label also true or false)"
                 )

@@ -3,18 +3,20 @@
 Order of effects, each safe to repeat after a crash:
 
 1. `observe` draws the whole chain from the top with secure bits and commits it, the charge for the first rung and the
-   encoded report in one transaction. Nothing has been sent yet.
+   encoded report in one transaction, for all windows that take the value or for none. Nothing has been sent yet, and
+   the value itself is never written.
 2. `tick` commits, per chain, the next open rung: marked, charged and encoded in one transaction.
 3. Only then are reports handed to the transport, and only after its acknowledgement are they deleted from the outbox.
 
-Which rung is released depends on the schedule, the person's own cap and the budget, never on value or answers.
+Which rung is released depends on the schedule, the person's own cap and the budget, never on value or answers. Where
+the survey relies on rungs that do not depend on the person either (`rungs = "independent"`), a device whose cap or
+budget ends below the top rung does not answer at all.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import io
 import logging
 import math
 import secrets
@@ -33,6 +35,7 @@ from producers.clock import Clock, system_clock
 from producers.device.budget import UNBOUNDED, BudgetError, Odometer, as_epsilon, cost_units
 from producers.device.ledger import Ledger, StoredChain
 from producers.device.outbox import LIMIT, Outbox, OutgoingReport
+from producers.survey.file import PERSON_LIFETIME_EPSILON
 from producers.survey.survey import Survey
 from producers.wire.frames import Reports, encode
 from producers.wire.layout import TOKEN_BYTES
@@ -51,7 +54,11 @@ _TOKEN_INPUT = struct.Struct("<8sqI")
 
 
 class ValueFixedError(RuntimeError):
-    """The window already has a chain for another value, or its chain was erased. Nothing was released."""
+    """The window already has a chain for another value, or its chain was erased. Nothing was released.
+
+    Another value is noticed only by the process that drew the chain, since the value is not stored. After a restart the
+    stored chain is returned: the first value stands.
+    """
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,8 @@ class Device:
         surveys: the surveys it answers.
         transport: sends its reports.
         caps: per survey name, the highest epsilon that the person allows per window; rungs above it are never released.
-        lifetime_epsilon: the person's own bound on everything, beside the surveys' own.
+        lifetime_epsilon: the person's own bound on everything, beside the surveys' own; PERSON_LIFETIME_EPSILON if it
+            is not given. Surveys whose answers have no finite cost need math.inf here.
         outbox_limit: reports kept while the broker cannot be reached.
         clock: the time, where it is not passed to a call.
     """
@@ -84,13 +92,19 @@ class Device:
         transport: Transport,
         *,
         caps: Mapping[str, float] | None = None,
-        lifetime_epsilon: float = math.inf,
+        lifetime_epsilon: float | None = None,
         outbox_limit: int = LIMIT,
         clock: Clock = system_clock,
     ) -> None:
         self.surveys = {survey.id: survey for survey in surveys}
         self.caps = dict(caps or {})
-        self.lifetime_epsilon = lifetime_epsilon
+        self.lifetime_epsilon = PERSON_LIFETIME_EPSILON if lifetime_epsilon is None else lifetime_epsilon
+        if lifetime_epsilon is None:
+            log.info(
+                "no lifetime budget of the person was given: this device spends at most %g over all surveys; pass "
+                "lifetime_epsilon to change it",
+                PERSON_LIFETIME_EPSILON,
+            )
         self._transport, self._clock = transport, clock
         self._bits = SecureBits()
         self._ledger = Ledger(ledger)
@@ -99,6 +113,7 @@ class Device:
         self._retry_ms: int | None = None
         self._ticked_ms: int | None = None
         self._warned: set[str] = set()
+        self._values: dict[tuple[str, int], bytes] = {}
 
     def close(self) -> None:
         """Close the ledger; what is in the outbox is sent after the next start."""
@@ -123,19 +138,28 @@ class Device:
         """Answer a survey for the windows that contain now_ms; returns their chains, oldest window first.
 
         The first value of a window stands: the same value again returns the stored chain. Overlapping windows may hold
-        different values; a value that no window takes any more raises ValueFixedError. BudgetError if the first rung
-        cannot be paid; ParameterError if the survey does not know the value.
+        different values; a value that no window takes any more raises ValueFixedError. Either all windows without a
+        chain get one or none does: BudgetError if their first rungs cannot be paid, ParameterError if the survey does
+        not know the value. Returns nothing where the person's cap keeps this device out of the survey (see the log).
         """
         survey = self._known(survey)
         now_ms = self._clock() if now_ms is None else now_ms
-        plain = msgspec.json.decode(msgspec.json.encode(value))
-        chains = [
-            self._chain_for(survey, window_ms, value, plain, now_ms) for window_ms in survey.windows.starts(now_ms)
-        ]
-        kept = [chain for chain in chains if chain.answers is not None]
-        if not any(chain.value == plain for chain in kept):
-            if not kept:
-                raise ValueFixedError(f"{survey.id}: the window of {now_ms} has expired and its chain was erased")
+        # Also where every window has its chain: a value that the survey does not know is always refused.
+        randomizer_of(survey.mechanism).encode([value], self._bits)
+        if not self._takes_part(survey):
+            return ()
+        starts, plain = survey.windows.starts(now_ms), msgspec.json.encode(value)
+        with self._ledger.transaction():
+            known = {start: self._ledger.chain(survey.id, start) is not None for start in starts}
+            chains = [self._chain_for(survey, start, value, now_ms) for start in starts]
+        # Only for the windows that are open now: the value is forgotten with them.
+        self._values = {key: held for key, held in self._values.items() if key[0] != survey.id or key[1] in starts}
+        for start in starts:
+            if not known[start]:
+                self._values[survey.id, start] = plain
+        if all(chain.answers is None for chain in chains):
+            raise ValueFixedError(f"{survey.id}: the window of {now_ms} has expired and its chain was erased")
+        if not any(self._values.get((survey.id, start), plain) == plain for start in starts):
             raise ValueFixedError(
                 f"{survey.id}: this window already has a chain for another value; the value of a chain is fixed, since "
                 "a sharper answer about a changed value would cost more than it says; wait for the next window"
@@ -198,23 +222,34 @@ class Device:
     def _opening_ms(self, survey: Survey, chain: StoredChain, rung: int) -> int:
         return chain.drawn_ms if rung == 0 else survey.opening_ms(chain.window_ms, rung)
 
-    def _chain_for(self, survey: Survey, window_ms: int, value: Any, plain: Any, now_ms: int) -> StoredChain:
-        """Return the chain of a window, drawing it if there is none; one transaction."""
-        with self._ledger.transaction():
-            stored = self._ledger.chain(survey.id, window_ms)
-            if stored is not None:
-                return stored
-            if self._cap(survey, survey.mechanism.epsilons) < 0:
-                raise BudgetError(
-                    f"{survey.id}: the first rung costs {survey.mechanism.epsilons[0]:.6g} per window and the person "
-                    f"allows {self.caps[survey.name]:.6g}; nothing was released; raise the cap or remove the survey"
-                )
-            chain = self._draw(survey, window_ms, value, plain, now_ms)
-            self._ledger.add(chain)
-            self._release(survey, chain, 0, now_ms)
-            return self._ledger.chain(survey.id, window_ms) or chain
+    def _takes_part(self, survey: Survey) -> bool:
+        """Tell whether the person's cap lets this device answer; says so once in the log where it does not."""
+        if survey.rungs == "any":
+            return True
+        cap, top = self.caps.get(survey.name, math.inf), survey.mechanism.epsilons[-1]
+        if top > cap:
+            self._warn_once(
+                f"{survey.id} is not answered: the person allows {cap:.6g} per window and the top rung costs {top:.6g};"
+                " this survey counts only devices that may release every rung; raise the cap to take part"
+            )
+        return top <= cap
 
-    def _draw(self, survey: Survey, window_ms: int, value: Any, plain: Any, now_ms: int) -> StoredChain:
+    def _chain_for(self, survey: Survey, window_ms: int, value: Any, now_ms: int) -> StoredChain:
+        """Return the chain of a window, drawing it if there is none, inside the caller's transaction."""
+        stored = self._ledger.chain(survey.id, window_ms)
+        if stored is not None:
+            return stored
+        if self._cap(survey, survey.mechanism.epsilons) < 0:
+            raise BudgetError(
+                f"{survey.id}: the first rung costs {survey.mechanism.epsilons[0]:.6g} per window and the person "
+                f"allows {self.caps[survey.name]:.6g}; nothing was released; raise the cap or remove the survey"
+            )
+        chain = self._draw(survey, window_ms, value, now_ms)
+        self._ledger.add(chain)
+        self._release(survey, chain, 0, now_ms)
+        return self._ledger.chain(survey.id, window_ms) or chain
+
+    def _draw(self, survey: Survey, window_ms: int, value: Any, now_ms: int) -> StoredChain:
         mechanism = survey.mechanism
         randomizer = randomizer_of(mechanism)
         inputs = randomizer.encode([value], self._bits)
@@ -222,15 +257,9 @@ class Device:
         answers = b"".join(answer_bytes(rung, mechanism.answer.width).tobytes() for rung in drawn.answers)
         jitters = below(survey.jitter_ms + 1, mechanism.rungs * mechanism.copies, self._bits)
         jitters_ms = jitters.astype(np.int64).reshape(mechanism.rungs, mechanism.copies)
-        if mechanism.copies == 1:
-            jitters_ms[0] = 0
-        packed = io.BytesIO()
-        np.save(packed, inputs, allow_pickle=False)
         return StoredChain(
             survey_id=survey.id,
             window_ms=window_ms,
-            value=plain,
-            inputs=packed.getvalue(),
             answers=answers,
             groups=tuple(drawn.groups.tolist()),
             epsilons=mechanism.epsilons,
@@ -265,29 +294,39 @@ class Device:
                 f"the outbox is full ({self._outbox.limit} reports); new rungs wait until the broker acknowledges again"
             )
             return 0
-        cost = cost_units(chain.epsilons[rung])
-        increment = UNBOUNDED if cost == UNBOUNDED else max(cost - chain.charged_units, 0)
+        cost = cost_units(self._price(survey, chain, rung))
+        unbounded = cost == UNBOUNDED and not any(
+            math.isinf(self._price(survey, chain, before)) for before in chain.released
+        )
+        increment = UNBOUNDED if unbounded else max(cost - chain.charged_units, 0)
         odometer = self._ledger.odometer()
-        if not odometer.affords(increment, self._lifetime(survey)):
+        # What was paid for before is released even if other surveys have used up the budget since.
+        if increment != 0 and not odometer.affords(increment, self._lifetime(survey)):
             price = "cost without bound" if increment == UNBOUNDED else f"cost {as_epsilon(increment):.6g} more"
+            if survey.rungs == "independent":
+                price += " with all rungs above it, which this survey needs"
             raise BudgetError(
                 f"{survey.id}, window {chain.window_ms}: rung {rung} would {price}, and "
                 f"{odometer.left(self._lifetime(survey)):.6g} of {self._lifetime(survey):.6g} is left on this device "
                 f"({odometer.epsilon:.6g} spent on all surveys); it is not released"
             )
-        was_unbounded = any(math.isinf(chain.epsilons[before]) for before in chain.released)
-        unbounded = cost == UNBOUNDED and not was_unbounded
         self._ledger.release(chain, rung, max(increment, 0), unbounded=unbounded)
         self._outbox.put(self._encoded(survey, chain, rung, now_ms))
         return chain.copies
+
+    def _price(self, survey: Survey, chain: StoredChain, rung: int) -> float:
+        """Return what a device must have paid to release a rung.
+
+        Where the survey relies on rungs that depend on nothing but the schedule, the first answer pays for all: a later
+        expense cannot stop the device at a lower rung.
+        """
+        return chain.epsilons[-1 if survey.rungs == "independent" else rung]
 
     def _encoded(self, survey: Survey, chain: StoredChain, rung: int, now_ms: int) -> list[OutgoingReport]:
         """Encode the reports of a rung, each as a frame of its own: nothing on the wire links two of them."""
         layout, outgoing = survey.layout, []
         # Not the time of this device: the error of its clock would identify it in every window.
         public_ms = chain.window_ms if rung == 0 else survey.opening_ms(chain.window_ms, rung)
-        # Copies must not be sent together even when the device is late, so their jitter counts from now.
-        base_ms = self._opening_ms(survey, chain, rung) if chain.copies == 1 else now_ms
         for copy, group in enumerate(chain.groups):
             token = np.frombuffer(self._token(survey, chain.window_ms, copy), dtype=np.uint8).reshape(1, TOKEN_BYTES)
             reports = Reports(
@@ -298,7 +337,8 @@ class Device:
             )
             shard = int(shards_of(token, survey.shards)[0])
             frame = encode(survey.digest, chain.window_ms, public_ms, shard, reports, layout)
-            ready_ms = base_ms + chain.jitters_ms[rung][copy]
+            # From now, not from the opening: a late device must not send the reports of several windows together.
+            ready_ms = min(now_ms + chain.jitters_ms[rung][copy], max(now_ms, chain.expires_ms))
             outgoing.append(OutgoingReport(survey.id, chain.window_ms, rung, copy, shard, ready_ms, frame))
         return outgoing
 

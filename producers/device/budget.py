@@ -16,7 +16,7 @@ UNBOUNDED = -1
 
 
 class BudgetError(RuntimeError):
-    """A release would cost more than is left, or than the person allows. Nothing was released."""
+    """A release would cost more than is left, or than the person allows. Nothing was released, for no window."""
 
 
 def cost_units(epsilon: float) -> int:

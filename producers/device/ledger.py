@@ -2,6 +2,9 @@
 
 What a device sends was committed here first (WAL, synchronous=FULL: a commit survives a power cut). The file is
 readable by its owner only. Restoring an older copy of it would make the device draw answers twice; do not back it up.
+
+The true value is never written: a chain is drawn whole, so nothing needs the value afterwards. Answers are kept until
+their window expires, since higher rungs are released later.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ import msgspec
 
 from producers.device.budget import Odometer
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+_WITH_VALUES = 1
+"""The version whose chains held the true value and its encoded form; both are removed when such a file is opened."""
 SECRET_BYTES = 32
 BUSY_SECONDS = 30.0
 """How long one process waits for another that holds the file."""
@@ -33,8 +38,6 @@ CREATE TABLE device (
 CREATE TABLE chains (
     survey_id TEXT NOT NULL,
     window_ms INTEGER NOT NULL,
-    value BLOB,
-    inputs BLOB,
     answers BLOB,
     groups BLOB NOT NULL,
     epsilons BLOB NOT NULL,
@@ -60,7 +63,7 @@ CREATE TABLE outbox (
 CREATE INDEX outbox_ready ON outbox (ready_ms);
 """
 
-_COLUMNS = "survey_id, window_ms, value, inputs, answers, groups, epsilons, jitters_ms, drawn_ms, released, "
+_COLUMNS = "survey_id, window_ms, answers, groups, epsilons, jitters_ms, drawn_ms, released, "
 _COLUMNS += "charged_units, expires_ms"
 
 
@@ -72,17 +75,15 @@ class LedgerError(RuntimeError):
 class StoredChain:
     """One device's answers for one survey and window, exactly as they were drawn.
 
-    value is the true value, inputs the encoded value (npy bytes), answers the bytes of [rung, copy, width]; all three
-    are None once the window has expired and they were erased. epsilons[i] is the exact cost of the first i + 1
-    answers, jitters_ms[i][copy] how much later than its opening a report is sent. released lists the rungs that may
-    be sent, in the order of their release; charged_units is what the odometer was charged for them.
+    answers holds the bytes of [rung, copy, width], None once the window has expired and they were erased. epsilons[i]
+    is the exact cost of the first i + 1 answers, jitters_ms[i][copy] how much later than its release a report is sent.
+    released lists the rungs that may be sent, in the order of their release; charged_units is what the odometer was
+    charged for them.
     """
 
     survey_id: str
     window_ms: int
-    # Not in repr: a chain that is logged must not show the value.
-    value: Any = field(repr=False)
-    inputs: bytes | None = field(repr=False)
+    # Not in repr: a chain that is logged must not show what was not released yet.
     answers: bytes | None = field(repr=False)
     groups: tuple[int, ...]
     epsilons: tuple[float, ...]
@@ -119,6 +120,7 @@ class Ledger:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         _create_private(self.path)
+        self._log_holds_erased = True
         self.connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
             self._prepare()
@@ -145,11 +147,16 @@ class Ledger:
                     self.connection.execute(statement)
                 self.connection.execute("INSERT INTO device (id, secret) VALUES (1, ?)", (os.urandom(SECRET_BYTES),))
                 self.connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            elif version == _WITH_VALUES:
+                for column in ("value", "inputs"):
+                    self.connection.execute(f"ALTER TABLE chains DROP COLUMN {column}")
+                self.connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             elif version != SCHEMA_VERSION:
                 raise LedgerError(
                     f"{self.path} has ledger version {version}; this program reads version {SCHEMA_VERSION}; use the "
                     "program that wrote it"
                 )
+        self._truncate_log()
 
     def close(self) -> None:
         """Close the file."""
@@ -191,12 +198,10 @@ class Ledger:
         """Store a new chain; a second one for the same survey and window is refused by the schema."""
         json = msgspec.json.encode
         self.connection.execute(
-            f"INSERT INTO chains ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT INTO chains ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 chain.survey_id,
                 chain.window_ms,
-                json(chain.value),
-                chain.inputs,
                 chain.answers,
                 json(chain.groups),
                 json(chain.epsilons),
@@ -219,20 +224,24 @@ class Ledger:
         )
 
     def erase_expired(self, now_ms: int) -> int:
-        """Erase values and answers of expired windows with nothing left to send; what they cost stays recorded.
+        """Erase the answers of expired windows, released or not; what they cost stays recorded.
 
-        Returns the number of erased chains. Not inside a transaction.
+        Outgoing reports stay until they are acknowledged: they hold only what was released. Returns the number of
+        erased chains. Not inside a transaction.
         """
         erased = self.connection.execute(
-            "UPDATE chains SET value = NULL, inputs = NULL, answers = NULL "
-            "WHERE answers IS NOT NULL AND expires_ms < ? AND NOT EXISTS "
-            "(SELECT 1 FROM outbox WHERE outbox.survey_id = chains.survey_id AND outbox.window_ms = chains.window_ms)",
-            (now_ms,),
+            "UPDATE chains SET answers = NULL WHERE answers IS NOT NULL AND expires_ms < ?", (now_ms,)
         ).rowcount
-        if erased:
-            # The write-ahead log still holds the old pages; another process that reads only delays this.
-            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        if erased or self._log_holds_erased:
+            self._truncate_log()
         return erased
+
+    def _truncate_log(self) -> None:
+        """Empty the write-ahead log, which still holds erased pages; tried again at the next call while others read."""
+        self.connection.execute("PRAGMA busy_timeout = 0")
+        busy: int = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        self.connection.execute(f"PRAGMA busy_timeout = {round(BUSY_SECONDS * 1_000)}")
+        self._log_holds_erased = bool(busy)
 
 
 def _create_private(path: Path) -> None:
@@ -247,13 +256,11 @@ def _create_private(path: Path) -> None:
 
 
 def _chain(row: tuple[Any, ...]) -> StoredChain:
-    survey_id, window_ms, value, inputs, answers, groups, epsilons, jitters, drawn_ms, released, charged, expires = row
+    survey_id, window_ms, answers, groups, epsilons, jitters, drawn_ms, released, charged, expires = row
     json = msgspec.json.decode
     return StoredChain(
         survey_id=survey_id,
         window_ms=window_ms,
-        value=None if value is None else json(value),
-        inputs=inputs,
         answers=answers,
         groups=tuple(json(groups)),
         # JSON has no infinity: it is written as null.

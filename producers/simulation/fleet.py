@@ -120,7 +120,7 @@ class BlockWindow:
         return simulator_of(plan.survey.mechanism).simulate(chosen, words)
 
     def _schedule(self, present: NDArray[np.intp], phases: NDArray[np.float64], network: SeededBits) -> None:
-        """Order all events: rung 0 is sent when the value is taken, later rungs after the window."""
+        """Order all events: rung 0 is due when the value is taken, later ones after the window, all with jitter."""
         survey, scenario = self.plan.survey, self.plan.scenario
         rungs, size = survey.mechanism.rungs, self.rows
         present, phases = np.repeat(present, self.copies), np.repeat(phases, self.copies)
@@ -131,9 +131,9 @@ class BlockWindow:
         top = np.where(stops, settings[1::2][present] % np.uint64(rungs), np.uint64(rungs - 1)).astype(np.int64)
         due = np.empty((rungs, size), dtype=np.int64)
         due[0] = self.window_ms + (phases * survey.windows.size_ms).astype(np.int64)
-        jitter = (uniform(network.words(size)) * survey.jitter_ms).astype(np.int64)
         for rung in range(1, rungs):
-            due[rung] = survey.windows.end(self.window_ms) + survey.opens_ms[rung] + jitter
+            due[rung] = survey.opening_ms(self.window_ms, rung)
+        due += (uniform(network.words(rungs * size)) * survey.jitter_ms).astype(np.int64).reshape(rungs, size)
         row = np.broadcast_to(np.arange(size), (rungs, size))
         rung_of = np.broadcast_to(np.arange(rungs)[:, None], (rungs, size))
         sends = rung_of <= top[None, :]

@@ -31,7 +31,7 @@ class Scenario:
     presence: float = 1.0
     """Chance that a device takes part in a window; below 1 the fleet churns."""
     stop_early: float = 0.0
-    """Share of users whose own cap stops them at a random lower rung, permanently and whatever their value."""
+    """Share of devices that stop at a random lower rung, permanently and whatever their value."""
     delay_ms: int = 0
     """Mean of an exponential delay of every report."""
     duplicate: float = 0.0

@@ -15,6 +15,7 @@ from estimators.planning.odds import highest_suspicion
 from estimators.simulation.tallies import TRIAL_DEVICES, tally_of, trial_chains
 from producers.survey.alert_ranges import rule_problems
 from producers.survey.durations import format_duration
+from producers.survey.file import PERSON_LIFETIME_EPSILON
 from producers.survey.survey import Survey
 
 USERS = (1_000, 100_000, 10_000_000)
@@ -82,14 +83,14 @@ class Explanation:
         if step < size:
             first += f", and a new window begins every {format_duration(step)}"
         releases = (
-            f"Its first answer is sent when the value is taken; {len(self.rungs) - 1} sharper "
+            f"Its first answer is released when the value is taken; {len(self.rungs) - 1} sharper "
             f"{'one replaces' if len(self.rungs) == 2 else 'ones replace'} it after the window's end, the last one "
             f"{format_duration(survey.opens_ms[-1])} later"
             if len(self.rungs) > 1
-            else "Its only answer is sent when the value is taken"
+            else "Its only answer is released when the value is taken"
         )
-        if survey.jitter_ms and len(self.rungs) > 1:
-            releases += f", each delayed at random by up to {format_duration(survey.jitter_ms)}"
+        if survey.jitter_ms:
+            releases += f". Every report is sent later by a random time of up to {format_duration(survey.jitter_ms)}"
         cost = (
             f"All answers of a window together cost epsilon {_number(self.epsilon_per_window)}, the cost of the last "
             f"one alone; a device that answers in every window spends {_number(self.epsilon_per_day)} a day"
@@ -139,11 +140,15 @@ class Explanation:
     def _lifetime(self) -> str:
         windows = self.lifetime_windows
         if windows is None:
-            return "The lifetime budget is unlimited: the cost of an answer has no finite bound"
+            return (
+                "The lifetime budget is unlimited: the cost of an answer has no finite bound; a device answers only if "
+                "its person has set no finite bound either"
+            )
         lasts = format_duration(windows * self.survey.windows.step_ms // 1_000 * 1_000)
         return (
             f"The lifetime budget of {_number(self.survey.lifetime_epsilon)}, shared with all other surveys of a "
-            f"device, pays for {windows:,} whole windows, {lasts} if the device answers in every window"
+            f"device, pays for {windows:,} whole windows, {lasts} if the device answers in every window; the "
+            f"person's own bound, {_number(PERSON_LIFETIME_EPSILON)} unless they set another, holds as well"
         )
 
 
@@ -217,8 +222,11 @@ def _warnings(survey: Survey, rungs: tuple[RungPlan, ...]) -> list[str]:
         found.append(
             f"at epsilon {mechanism.ladder[-1]:g} an answer is almost always the true value; this offers little privacy"
         )
-    if mechanism.copies > 1 and survey.jitter_ms == 0:
-        found.append("all copies of an answer are sent at one moment, which links them; set release.jitter")
+    if survey.jitter_ms == 0:
+        found.append(
+            "without jitter the moment of sending links the windows (and copies) of one device; remove release.jitter: "
+            "the default is half a window's step"
+        )
     found += rule_problems(survey)
     if survey.shards < 8:
         found.append(f"{survey.shards} shards cannot keep 8 partitions busy; 64 is a good number")

@@ -10,6 +10,10 @@ from msgspec import Meta
 MAX_LEVEL = 20.0
 """Above it an answer is the true value for all practical purposes."""
 
+PERSON_LIFETIME_EPSILON = 100.0
+"""What a device spends at most in its life, over all surveys, if its person sets no other bound. Smaller: people who
+answer several surveys stop within months. Larger: the bound protects less."""
+
 MAX_RUNGS = 255
 RungAssumption = Literal["any", "independent"]
 MAX_SHARDS = 4096
@@ -25,8 +29,11 @@ Every = Annotated[
 ]
 Steps = Annotated[int, Meta(description="number of rungs, 1 to 255")]
 Jitter = Annotated[
-    str,
-    Meta(description="each rung is sent up to this much later, by a random time that does not depend on the value"),
+    str | None,
+    Meta(
+        description="every report, the first included, is sent up to this much later, by a random time of its own; "
+        "default: half of `window.step`, at most half of what `window.retention` leaves after the last rung"
+    ),
 ]
 
 
@@ -38,7 +45,7 @@ class Listed(_Table, tag_field="kind", tag="listed", frozen=True):
         list[str],
         Meta(description="when each rung opens after the window's end; the first is 0s: when the value is taken"),
     ] = []
-    jitter: Jitter = "0s"
+    jitter: Jitter = None
 
 
 class Linear(_Table, tag_field="kind", tag="linear", frozen=True):
@@ -48,7 +55,7 @@ class Linear(_Table, tag_field="kind", tag="linear", frozen=True):
     to: Annotated[float, Meta(description="highest level, at most 20")]
     steps: Steps
     every: Every
-    jitter: Jitter = "0s"
+    jitter: Jitter = None
 
 
 class Geometric(_Table, tag_field="kind", tag="geometric", frozen=True):
@@ -61,7 +68,7 @@ class Geometric(_Table, tag_field="kind", tag="geometric", frozen=True):
     ratio: Annotated[
         float | None, Meta(description="each level is this many times the one before, above 1; instead of `to`")
     ] = None
-    jitter: Jitter = "0s"
+    jitter: Jitter = None
 
 
 class NoisySampling(_Table, tag_field="kind", tag="noisy_sampling", frozen=True):
@@ -71,7 +78,7 @@ class NoisySampling(_Table, tag_field="kind", tag="noisy_sampling", frozen=True)
     epsilon_sample: Annotated[float, Meta(description="level of one noisy sample of it")]
     rounds: Annotated[int, Meta(description="number of samples and so of rungs, 1 to 255")]
     every: Every
-    jitter: Jitter = "0s"
+    jitter: Jitter = None
 
 
 Release = Listed | Linear | Geometric | NoisySampling

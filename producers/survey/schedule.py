@@ -21,16 +21,19 @@ class ScheduleError(ValueError):
 
 @dataclass(frozen=True)
 class Schedule:
-    """Levels and their opening times in ms after the window's end; opens_ms[0] is 0: when the value is taken."""
+    """Levels and their opening times in ms after the window's end; opens_ms[0] is 0: when the value is taken.
+
+    jitter_ms is None where the file does not say it; the default depends on the window.
+    """
 
     ladder: tuple[float, ...]
     opens_ms: tuple[int, ...]
-    jitter_ms: int
+    jitter_ms: int | None
 
 
 def schedule_of(release: Release) -> Schedule:
     """Turn the release table of a survey file into levels and opening times; ScheduleError names the wrong field."""
-    jitter_ms = _duration("jitter", release.jitter)
+    jitter_ms = None if release.jitter is None else _duration("jitter", release.jitter)
     if isinstance(release, Listed):
         return Schedule(_levels("ladder", release.ladder), _listed_opens(release), jitter_ms)
     steps = release.rounds if isinstance(release, NoisySampling) else release.steps

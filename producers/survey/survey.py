@@ -194,7 +194,8 @@ class _Checker:
         mechanism = self.mechanism(file, schedule)
         windows = self.windows(file)
         retention_ms = self.duration("window.retention", file.window.retention)
-        last_ms = schedule.opens_ms[-1] + schedule.jitter_ms
+        jitter_ms = self.jitter(schedule, windows, retention_ms)
+        last_ms = schedule.opens_ms[-1] + jitter_ms
         if retention_ms <= last_ms:
             self.refuse(
                 "window.retention",
@@ -212,7 +213,7 @@ class _Checker:
             question=file.question,
             mechanism=mechanism,
             opens_ms=schedule.opens_ms,
-            jitter_ms=schedule.jitter_ms,
+            jitter_ms=jitter_ms,
             windows=windows,
             retention_ms=retention_ms,
             skew_ms=self.duration("window.skew", file.window.skew),
@@ -308,6 +309,11 @@ class _Checker:
         if size_ms > 100 * step_ms:
             self.refuse("window.step", file.window.step, "a moment may lie in at most 100 windows; use a longer step")
         return Windows(size_ms, step_ms)
+
+    def jitter(self, schedule: Schedule, windows: Windows, retention_ms: int) -> int:
+        if schedule.jitter_ms is not None:
+            return schedule.jitter_ms
+        return min(windows.step_ms // 2, max(retention_ms - schedule.opens_ms[-1], 0) // 2)
 
     def budget(self, file: SurveyFile, mechanism: Specification) -> None:
         lifetime, first = file.budget.lifetime, mechanism.epsilons[0]

@@ -9,6 +9,7 @@ process ends with status 0 once every rung of every chain has been released and 
 from __future__ import annotations
 
 import heapq
+import math
 import random
 import signal
 import sys
@@ -88,7 +89,8 @@ class Agents:
 
     def _device(self, number: int) -> Device:
         if number not in self._devices:
-            self._devices[number] = Device(ledger_path(self._folder, number), [self._survey], self._transport)
+            path = ledger_path(self._folder, number)
+            self._devices[number] = Device(path, [self._survey], self._transport, lifetime_epsilon=math.inf)
         return self._devices[number]
 
     def _visit(self, number: int) -> int:

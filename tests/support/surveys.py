@@ -17,6 +17,7 @@ name = "grr"
 kind = "listed"
 ladder = [0.5, 1.0, 2.0]
 opens = ["0s", "10s", "30s"]
+jitter = "0s"
 
 [window]
 size = "1m"

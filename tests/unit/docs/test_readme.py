@@ -95,7 +95,8 @@ def test_the_device_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "deploy").symlink_to(ROOT / "deploy")
     names: dict[str, Any] = {}
     exec(program, names)
-    names["device"].close()
+    with names["device"] as device:
+        device.tick(device.next_ms())
     assert len(sent.messages) == 1
 
 

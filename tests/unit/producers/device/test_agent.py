@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sqlite3
 import sys
 from collections import Counter
 from pathlib import Path
@@ -14,8 +15,9 @@ import pytest
 from estimators.mechanism import ParameterError
 from producers.device.agent import Device, ValueFixedError
 from producers.device.budget import BudgetError
+from producers.survey.survey import parse_survey
 from producers.wire import frames as wire
-from tests.support.surveys import WEEK, WINDOW_MS, survey
+from tests.support.surveys import INDEPENDENT, WEEK, WINDOW_MS, survey, survey_text
 from tests.support.transports import MemoryTransport, reports, rungs
 
 END = WEEK + WINDOW_MS
@@ -51,12 +53,30 @@ def test_nothing_is_released_after_the_window_has_expired_and_its_value_is_erase
     with Device(ledger, [asked], transport) as device:
         device.observe(asked, "green", WEEK)
         device.tick(WEEK)
-        assert any(b"green" in file.read_bytes() for file in ledger.parent.iterdir())
         device.tick(asked.expiry_ms(WEEK) + 1)
         assert rungs(transport, asked) == [0]
         with pytest.raises(ValueFixedError, match=r"expired and its chain was erased"):
             device.observe(asked, "green", WEEK)
-        assert all(b"green" not in file.read_bytes() for file in ledger.parent.iterdir())
+
+
+def test_the_value_is_in_no_file_from_the_first_moment_on(ledger: Path) -> None:
+    """Also while reports wait and another process reads: the write-ahead log then keeps all that was written."""
+    word = "a value that stands nowhere else"
+    asked, transport = survey(values=f'values = ["{word}", "green", "blue"]'), MemoryTransport()
+    transport.away = True
+    with Device(ledger, [asked], transport) as device:
+        reader = sqlite3.connect(ledger, isolation_level=None)
+        reader.execute("BEGIN")
+        reader.execute("SELECT COUNT(*) FROM chains").fetchall()
+        for window in range(3):
+            (chain,) = device.observe(asked, word, WEEK + window * WINDOW_MS)
+            assert word not in repr(chain)
+        for now_ms in (WEEK, END + 40_000, asked.expiry_ms(WEEK) + 1):
+            assert device.tick(now_ms).waiting > 0
+            assert all(word.encode() not in file.read_bytes() for file in ledger.parent.iterdir())
+        columns = {row[1] for row in reader.execute("PRAGMA table_info(chains)")}
+        assert not columns & {"value", "inputs"}
+        reader.close()
 
 
 def test_the_value_of_a_window_is_fixed(ledger: Path) -> None:
@@ -66,9 +86,14 @@ def test_the_value_of_a_window_is_fixed(ledger: Path) -> None:
         assert device.observe(asked, "green", WEEK + 1) == first
         with pytest.raises(ValueFixedError, match=r"colour-.* already has a chain for another value; .* next window"):
             device.observe(asked, "red", WEEK + 2)
-        assert device.observe(asked, "red", END) != first
-        with pytest.raises(ParameterError, match="must be one of the survey's 3 values"):
-            device.observe(asked, "mauve", END + WINDOW_MS)
+        second = device.observe(asked, "red", END)
+        assert second != first
+        for moment_ms in (END, END + WINDOW_MS):
+            with pytest.raises(ParameterError, match="must be one of the survey's 3 values"):
+                device.observe(asked, "mauve", moment_ms)
+    with Device(ledger, [asked], MemoryTransport()) as device:
+        assert device.observe(asked, "green", END + 1) == second, "the value is not stored; its first answer stands"
+        assert device.odometer.epsilon == 2 * asked.mechanism.epsilons[0]
 
 
 def test_overlapping_windows_each_keep_their_first_value(ledger: Path) -> None:
@@ -77,13 +102,25 @@ def test_overlapping_windows_each_keep_their_first_value(ledger: Path) -> None:
         first = device.observe(asked, "green", WEEK + 30_000)
         assert [chain.window_ms for chain in first] == [WEEK, WEEK + 30_000]
         second = device.observe(asked, "red", WEEK + 60_000)
-        assert [(chain.window_ms, chain.value) for chain in second] == [
-            (WEEK + 30_000, "green"),
-            (WEEK + 60_000, "red"),
-        ]
+        assert [chain.window_ms for chain in second] == [WEEK + 30_000, WEEK + 60_000]
+        assert second[0] == first[1]
         assert device.odometer.epsilon == 3 * asked.mechanism.epsilons[0]
         with pytest.raises(ValueFixedError):
             device.observe(asked, "blue", WEEK + 60_001)
+
+
+def test_overlapping_windows_are_answered_all_or_none(ledger: Path) -> None:
+    asked = survey(size='size = "1m"\nstep = "15s"', lifetime="lifetime = 1.9")
+    transport = MemoryTransport()
+    with Device(ledger, [asked], transport) as device:
+        with pytest.raises(BudgetError, match=r"rung 0 would cost 0\.5 more, and 0\.4 of 1\.9 is left"):
+            device.observe(asked, "green", WEEK + 45_000)
+        assert device.odometer.epsilon == 0
+        assert device.tick(WEEK + 45_000).waiting == 0
+        assert transport.messages == []
+        assert device.next_ms() is None
+    with Device(ledger, [asked], transport, lifetime_epsilon=1.0) as device:
+        assert device.left(asked) == 1.0
 
 
 def test_tokens_name_one_window_of_one_survey_on_one_device(tmp_path: Path) -> None:
@@ -101,14 +138,15 @@ def test_tokens_name_one_window_of_one_survey_on_one_device(tmp_path: Path) -> N
 
 
 def test_no_byte_on_the_wire_tells_the_devices_own_time(tmp_path: Path) -> None:
-    asked = survey(opens='opens = ["0s", "10s", "30s"]\njitter = "5s"')
+    asked = survey(jitter='jitter = "5s"')
     sent = set()
     for late_ms in (0, 1, 777):
         transport = MemoryTransport()
         with Device(tmp_path / str(late_ms), [asked], transport) as device:
             device.observe(asked, "red", WEEK + late_ms)
-            for now_ms in (WEEK, END + 16_000 + late_ms, END + 36_000 + late_ms):
-                device.tick(now_ms + late_ms)
+            for released_ms in (WEEK, END + 11_000, END + 31_000):
+                for now_ms in (released_ms, released_ms + 5_000):
+                    device.tick(now_ms + late_ms)
         headers = [next(wire.headers(message.value)) for message in transport.messages]
         sent.add(tuple(header.sent_ms for header in headers if isinstance(header, wire.Header)))
     assert sent == {(WEEK, END + 10_000, END + 30_000)}
@@ -137,17 +175,20 @@ def test_what_is_released_when_does_not_depend_on_the_value(tmp_path: Path) -> N
 
 
 def test_jitter_is_drawn_once_and_within_its_bounds(ledger: Path) -> None:
-    asked, transport = survey(opens='opens = ["0s", "10s", "30s"]\njitter = "5s"'), MemoryTransport()
+    asked, transport = survey(jitter='jitter = "5s"'), MemoryTransport()
     with Device(ledger, [asked], transport) as device:
         (chain,) = device.observe(asked, "red", WEEK)
-        assert chain.jitters_ms[0] == (0,)
         assert all(0 <= jitter <= 5_000 for (jitter,) in chain.jitters_ms)
-        sent_ms = END + 10_000 + chain.jitters_ms[1][0]
-        device.tick(WEEK)
-        device.tick(sent_ms - 1)
-        assert rungs(transport, asked) == [0]
-        device.tick(sent_ms)
-        assert rungs(transport, asked) == [0, 1]
+        seen = []
+        # The second rung is released late, and its jitter counts from there.
+        for rung, released_ms in enumerate((WEEK, END + 12_345)):
+            sent_ms = released_ms + chain.jitters_ms[rung][0]
+            for now_ms in (released_ms - 1, released_ms, sent_ms - 1, sent_ms):
+                if now_ms == released_ms - 1 and rung == 1:
+                    continue
+                device.tick(now_ms)
+                seen.append((rung, now_ms - sent_ms, len(transport.messages)))
+        assert all(count == rung + (since >= 0) for rung, since, count in seen), seen
     with Device(ledger, [asked], transport) as device:
         assert device.observe(asked, "red", WEEK)[0].jitters_ms == chain.jitters_ms
 
@@ -166,6 +207,78 @@ def test_the_persons_cap_keeps_higher_rungs_closed(ledger: Path) -> None:
         ),
     ):
         device.observe(asked, "red", END)
+
+
+@pytest.mark.parametrize("cap", [0.4, 0.5, 1.9])
+def test_under_independent_rungs_a_capped_device_does_not_answer(
+    ledger: Path, caplog: pytest.LogCaptureFixture, cap: float
+) -> None:
+    asked, transport = survey(lifetime=INDEPENDENT), MemoryTransport()
+    with Device(ledger, [asked], transport, caps={"colour": cap}) as device:
+        for window in range(3):
+            assert device.observe(asked, "red", WEEK + window * WINDOW_MS) == ()
+            device.tick(WEEK + window * WINDOW_MS)
+        assert device.next_ms() is None
+        assert device.odometer.epsilon == 0
+        assert device._ledger.kept() == []
+    assert transport.messages == []
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith(
+        f"{asked.id} is not answered: the person allows {cap:g} per window and the top rung costs 2;"
+    )
+    assert said.endswith("raise the cap to take part")
+    with Device(ledger, [asked], transport, caps={"colour": 2.0}) as device:
+        assert len(device.observe(asked, "red", WEEK)) == 1
+
+
+def test_under_independent_rungs_no_budget_stops_a_device_below_the_top(ledger: Path) -> None:
+    asked = survey(lifetime=INDEPENDENT.replace("100", "3.9"))
+    other, transport = survey(name='name = "shade"'), MemoryTransport()
+    with Device(ledger, [asked, other], transport) as device:
+        device.observe(asked, "red", WEEK)
+        assert device.odometer.epsilon == asked.mechanism.epsilons[-1], "the first answer pays for the whole chain"
+        with pytest.raises(BudgetError, match=r"cost 2 more with all rungs above it, .* 1\.9 of 3\.9 is left"):
+            device.observe(asked, "red", END)
+        # What another survey spends meanwhile cannot stop the chain.
+        for window in range(4):
+            device.observe(other, "red", WEEK + window * WINDOW_MS)
+        device.tick(END + 10_000)
+        device.tick(END + 30_000)
+        assert device.odometer.epsilon > asked.lifetime_epsilon
+    sent = [next(wire.headers(message.value)) for message in transport.messages]
+    asked_for = [header for header in sent if isinstance(header, wire.Header) and header.digest == asked.digest]
+    assert sorted(header.sent_ms for header in asked_for) == [WEEK, END + 10_000, END + 30_000]
+
+
+def test_the_persons_lifetime_is_finite_unless_they_say_otherwise(
+    ledger: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = survey(lifetime="lifetime = 1000")
+    with caplog.at_level(logging.INFO, logger="producers.device.agent"):
+        with Device(ledger, [asked], MemoryTransport()) as device:
+            assert device.left(asked) == 100.0
+        assert "this device spends at most 100 over all surveys; pass lifetime_epsilon" in caplog.text
+        caplog.clear()
+        with Device(ledger, [asked], MemoryTransport(), lifetime_epsilon=math.inf) as device:
+            assert device.left(asked) == 1000.0
+    assert caplog.text == ""
+
+
+def test_a_set_is_refused_as_a_value(ledger: Path) -> None:
+    """Its order differs between processes, so a restarted device could not tell whether it is the same."""
+    asked = parse_survey(
+        survey_text(
+            values='values = ["x", "y"]\naccept_risk = "totals of large crowds only"',
+            ladder="ladder = [1]",
+            opens="",
+        ).replace('name = "grr"', 'name = "k_randomization"\nleast_records = 500')
+    )
+    with Device(ledger, [asked], MemoryTransport()) as device:
+        for value in ({"x", "y"}, frozenset({"x"})):
+            with pytest.raises(ParameterError, match="must be a list: the order of a set differs between processes"):
+                device.observe(asked, value, WEEK)
+        assert device._ledger.kept() == []
+        assert len(device.observe(asked, ["x", "y"], WEEK)) == 1
 
 
 def test_the_lifetime_budget_holds_over_all_surveys(ledger: Path, caplog: pytest.LogCaptureFixture) -> None:

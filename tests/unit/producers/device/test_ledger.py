@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
+import time
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -20,8 +21,6 @@ from producers.device.outbox import Outbox, OutgoingReport
 CHAIN = StoredChain(
     survey_id="colour-00000000",
     window_ms=60_000,
-    value="red",
-    inputs=b"input",
     answers=b"\x01\x02\x03\x04\x05\x06",
     groups=(0, 7),
     epsilons=(0.1 + 0.2, 1.0, math.inf),
@@ -119,25 +118,70 @@ def test_a_full_disk_leaves_nothing_half_done(ledger: Ledger) -> None:
     assert ledger.kept() == [large]
 
 
-def test_expired_answers_are_erased_once_nothing_is_left_to_send(ledger: Ledger) -> None:
+def test_expired_answers_are_erased_while_reports_still_wait(ledger: Ledger) -> None:
     outbox = Outbox(ledger)
     with ledger.transaction():
         ledger.add(CHAIN)
         ledger.release(CHAIN, 0, 30, unbounded=False)
         outbox.put([OutgoingReport(CHAIN.survey_id, CHAIN.window_ms, 0, 0, 3, 61_000, b"frame")])
     assert ledger.erase_expired(CHAIN.expires_ms) == 0
-    assert ledger.erase_expired(CHAIN.expires_ms + 1) == 0
-    ((number, report),) = outbox.ready(61_000, 10)
-    assert report.frame == b"frame"
-    outbox.remove([number])
     assert ledger.erase_expired(CHAIN.expires_ms + 1) == 1
+    assert ledger.erase_expired(CHAIN.expires_ms + 1) == 0
+    ((_, report),) = outbox.ready(61_000, 10)
+    assert report.frame == b"frame", "what was released may still be sent"
     stored = ledger.chain(CHAIN.survey_id, CHAIN.window_ms)
     assert stored is not None
-    assert (stored.value, stored.inputs, stored.answers) == (None, None, None)
+    assert stored.answers is None
     assert stored.charged_units == 30
     assert ledger.kept() == []
     with pytest.raises(LedgerError, match="erased when the window expired"):
         stored.answer(0, 0)
+
+
+ANSWERS = b"all answers of one chain"
+
+
+def bytes_of(folder: Path) -> bytes:
+    """Return the bytes of the ledger and of all files beside it."""
+    return b"".join(file.read_bytes() for file in sorted(folder.iterdir()))
+
+
+def test_erased_answers_leave_all_files_as_soon_as_no_other_process_reads(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    with ledger.transaction():
+        ledger.add(replace(CHAIN, answers=ANSWERS))
+    assert ANSWERS in bytes_of(tmp_path)
+    reader = sqlite3.connect(tmp_path / "ledger", isolation_level=None)
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT COUNT(*) FROM chains").fetchone() == (1,)
+    began = time.monotonic()
+    assert ledger.erase_expired(CHAIN.expires_ms + 1) == 1
+    assert time.monotonic() - began < 10, "a reader must not hold up the device"
+    assert ANSWERS in bytes_of(tmp_path), "the reader still sees them: this is what the next call is for"
+    reader.close()
+    assert ledger.erase_expired(CHAIN.expires_ms + 1) == 0
+    assert ANSWERS not in bytes_of(tmp_path)
+    assert ledger.connection.execute("PRAGMA busy_timeout").fetchone() == (30_000,)
+
+
+def test_a_ledger_of_the_first_version_loses_its_values_when_it_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    ledger = Ledger(path)
+    secret = ledger.secret
+    with ledger.transaction():
+        for number in range(50):
+            ledger.add(replace(CHAIN, window_ms=number))
+        ledger.connection.execute("ALTER TABLE chains ADD COLUMN value BLOB")
+        ledger.connection.execute("ALTER TABLE chains ADD COLUMN inputs BLOB")
+        ledger.connection.execute("UPDATE chains SET value = ?, inputs = ?", (b"the true value", b"as it was encoded"))
+        ledger.connection.execute("PRAGMA user_version = 1")
+    ledger.close()
+    assert b"the true value" in bytes_of(tmp_path)
+    opened = Ledger(path)
+    assert b"the true value" not in bytes_of(tmp_path)
+    assert b"as it was encoded" not in bytes_of(tmp_path)
+    assert opened.secret == secret
+    assert opened.kept() == [replace(CHAIN, window_ms=number) for number in range(50)]
 
 
 def test_the_outbox_is_bounded_but_never_stuck(ledger: Ledger) -> None:
@@ -165,9 +209,9 @@ def test_files_that_are_no_ledgers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match=r"rubbish is not a ledger that can be read .* move it away"):
         Ledger(rubbish)
     newer = Ledger(tmp_path / "newer")
-    newer.connection.execute("PRAGMA user_version = 2")
+    newer.connection.execute("PRAGMA user_version = 3")
     newer.close()
-    with pytest.raises(LedgerError, match="has ledger version 2; this program reads version 1"):
+    with pytest.raises(LedgerError, match="has ledger version 3; this program reads version 2"):
         Ledger(tmp_path / "newer")
     with pytest.raises(LedgerError, match=r"cannot be opened for writing \(No such file or directory\); name a file"):
         Ledger(tmp_path / "nowhere" / "ledger")

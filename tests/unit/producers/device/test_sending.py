@@ -73,7 +73,7 @@ def test_a_full_outbox_refuses_new_rungs_and_keeps_old_ones(ledger: Path, caplog
 
 
 def test_copies_have_their_own_tokens_and_frames_and_moments(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, transport = survey(opens='opens = ["0s", "10s", "30s"]\njitter = "5s"'), MemoryTransport()
+    asked, transport = survey(jitter='jitter = "5s"'), MemoryTransport()
     monkeypatch.setattr(asked.mechanism, "copies", 40, raising=False)
     with Device(ledger, [asked], transport) as device:
         (chain,) = device.observe(asked, "red", WEEK)

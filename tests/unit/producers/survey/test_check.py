@@ -17,7 +17,13 @@ from tests.support.checks import Example
 from tests.support.examples import EXAMPLES
 from tests.support.surveys import TEXT, survey, survey_text
 
-QUIET = {"size": 'size = "1d"', "retention": 'retention = "9d"', "lifetime": "lifetime = 1000", "shards": "shards = 64"}
+QUIET = {
+    "jitter": 'jitter = "2h"',
+    "size": 'size = "1d"',
+    "retention": 'retention = "9d"',
+    "lifetime": "lifetime = 1000",
+    "shards": "shards = 64",
+}
 
 
 def test_a_sound_survey_has_no_warnings() -> None:
@@ -95,6 +101,7 @@ def test_one_rung_needs_no_assumption() -> None:
         ({"lifetime": "lifetime = 0.7"}, "the lifetime budget of 0.7 never pays for rung 1, 2; raise it"),
         ({"size": 'size = "1s"'}, "the lifetime budget is used up within a day of answering"),
         ({"ladder": "ladder = [1, 2, 9]"}, "at epsilon 9 an answer is almost always the true value"),
+        ({"jitter": 'jitter = "0s"'}, "without jitter the moment of sending links the windows"),
         ({"shards": "shards = 4"}, "4 shards cannot keep 8 partitions busy"),
         ({"shards": 'shards = 64\naccept_risk = "we take it anyway"'}, "grr needs no accept_risk; remove it"),
     ],
@@ -135,12 +142,12 @@ def test_every_mechanism_can_be_asked_and_explained(example: Example, tmp_path: 
     assert data["epsilon"] is None or data["epsilon"] >= 0
 
 
-def test_copies_without_jitter_are_warned_about() -> None:
-    example = next(example for example in EXAMPLES if example.name == "k_randomization")
-    text = text_of(example).replace("least_records", "copies = 4\nleast_records")
-    assert any(
-        "all copies of an answer are sent at one moment" in warning for warning in explain(parse_survey(text)).warnings
-    )
+def test_the_person_has_a_bound_of_their_own() -> None:
+    text = " ".join(explain(survey()).sentences)
+    assert "the person's own bound, 100 unless they set another, holds as well" in text
+    endless = next(example for example in EXAMPLES if math.isinf(example.build().epsilons[-1]))
+    text = " ".join(explain(parse_survey(text_of(endless))).sentences)
+    assert "a device answers only if its person has set no finite bound either" in text
 
 
 @pytest.fixture

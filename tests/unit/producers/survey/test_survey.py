@@ -17,7 +17,7 @@ EXAMPLES = ROOT / "deploy" / "surveys"
 
 
 def test_a_survey_file_is_read_as_it_is_written() -> None:
-    asked = survey(opens='opens = ["0s", "10s", "30s"]\njitter = "2s"', retention='retention = "5m"\nskew = "3s"')
+    asked = survey(jitter='jitter = "2s"', retention='retention = "5m"\nskew = "3s"')
     assert asked.name == "colour"
     assert asked.question == "Which colour do you like most?"
     assert asked.mechanism.name == "grr"
@@ -35,7 +35,33 @@ def test_a_survey_file_is_read_as_it_is_written() -> None:
 
 def test_defaults() -> None:
     asked = parse_survey(survey_text(shards=""))
-    assert (asked.shards, asked.skew_ms, asked.jitter_ms) == (64, 60_000, 0)
+    assert (asked.shards, asked.skew_ms) == (64, 60_000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "jitter_ms"),
+    [
+        ({}, 30_000),
+        ({"size": 'size = "1m"\nstep = "20s"'}, 10_000),
+        # An older file without jitter and with a short retention stays valid.
+        ({"retention": 'retention = "40s"'}, 5_000),
+        ({"jitter": 'jitter = "0s"'}, 0),
+        ({"kind": 'kind = "linear"\nfrom = 1\nto = 2\nsteps = 2\nevery = "1s"', "ladder": "", "opens": ""}, 30_000),
+    ],
+)
+def test_jitter_is_half_a_step_by_default(changes: dict[str, str], jitter_ms: int) -> None:
+    assert survey(**{"jitter": "", **changes}).jitter_ms == jitter_ms
+
+
+def test_copies_of_an_answer_have_jitter_by_default() -> None:
+    text = with_mechanism(
+        'name = "k_randomization"\ncopies = 4\nleast_records = 500',
+        values='values = ["x", "y"]\naccept_risk = "totals of large crowds only"',
+        ladder="ladder = [1]",
+        opens="",
+        jitter="",
+    )
+    assert parse_survey(text).jitter_ms == 30_000
 
 
 def test_the_id_depends_on_what_decoding_depends_on_and_on_nothing_else() -> None:
@@ -45,7 +71,7 @@ def test_the_id_depends_on_what_decoding_depends_on_and_on_nothing_else() -> Non
     assert len(base.digest) == 8
     same = [
         {"question": 'question = "Otherwise?"'},
-        {"opens": 'opens = ["0s", "1s", "2s"]\njitter = "1s"'},
+        {"opens": 'opens = ["0s", "1s", "2s"]', "jitter": 'jitter = "1s"'},
         {"retention": 'retention = "9m"\nskew = "9s"'},
         {"lifetime": "lifetime = 7\n[canary]\ndevices = 5\nseed = 1\nshares = [1, 0, 0]"},
         {"lifetime": 'lifetime = 100\n[estimate]\nrungs = "any"\nmethod = "stratified"\nalpha = 0.01'},
@@ -106,7 +132,7 @@ REFUSED: list[tuple[dict[str, str], str, str]] = [
     ({"opens": "opens = ['0s', '9s', '3s']"}, "release.opens[2]", "later than the one before it"),
     ({"opens": "opens = ['0s', '3s', '3s']"}, "release.opens[2]", "sort them or merge two"),
     ({"opens": "opens = ['0s', '3', '4s']"}, "release.opens[1]", "whole numbers with units ms, s, m, h or d"),
-    ({"opens": "opens = ['0s', '3s', '4s']\njitter = 'x'"}, "release.jitter", "whole numbers with units"),
+    ({"jitter": "jitter = 'x'"}, "release.jitter", "whole numbers with units"),
     ({"size": "size = 60"}, "window.size", "expected `str`, got `int` (length of a window"),
     ({"size": "size = 'a minute'"}, "window.size", "whole numbers with units"),
     ({"size": "size = '99ms'"}, "window.size", "must be at least 100ms"),
