@@ -64,6 +64,7 @@ name = "grr"
 kind = "listed"
 ladder = [0.5, 1.0, 2.0, 4.0]
 opens = ["0s", "10s", "20s", "30s"]
+jitter = "0s"
 
 [window]
 size = "1m"

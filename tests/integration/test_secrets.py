@@ -41,7 +41,7 @@ def survey_file(name: str, mechanism: dict[str, Any], values: list[str]) -> dict
         "values": values,
         "shards": 16,
         "mechanism": mechanism,
-        "release": {"kind": "listed", "ladder": [2.0, 6.0], "opens": ["0s", "0s"]},
+        "release": {"kind": "listed", "ladder": [2.0, 6.0], "opens": ["0s", "0s"], "jitter": "0s"},
         "window": {"size": "1m", "retention": "10m"},
         "budget": {"lifetime": 1e6},
     }
