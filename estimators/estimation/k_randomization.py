@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from estimators.estimates import Estimates, Method, Population
+from estimators.estimates import Estimates, Floats, Method, Population
 from estimators.estimation.estimator import Estimator
 from estimators.inference.pooling_result import finish, no_estimate
+from estimators.intervals.always_valid import YesNo
+from estimators.intervals.rung_shares import spans, spread_ends
 from estimators.mechanisms.k_randomization import KRandomization
 from estimators.tally import Tally
 
@@ -28,14 +30,22 @@ class KRandomizationEstimator(Estimator[KRandomization]):
         records = sent / mechanism.copies
         if population == "sampling":
             inside = np.clip(shares, 0, 1)
-            # Copies of one record share its value: the spread of values is that of records, not of copies.
             variance = variance + (inside * (1 - inside) / (records - 1) if records > 1 else 0.25)
+        questions = YesNo.of([1 - flip], [flip], ones[None], [sent])
+
+        def ends(alpha: float) -> tuple[Floats, Floats]:
+            noise = spans(questions, alpha=alpha, population="fleet").weighted(np.ones((1, 1)))
+            if population == "fleet":
+                return noise
+            # Copies of one record share its value: the spread of values is that of records, not of copies.
+            return spread_ends(shares, noise, records, alpha)
+
         short = f"{records:.0f} records, fewer than the {mechanism.least_records} promised: hold or merge this window"
         return finish(
             mechanism.labels,
             shares,
             variance,
-            None,
+            ends,
             users=sent,
             method=method,
             population=population,

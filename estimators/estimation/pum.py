@@ -11,7 +11,7 @@ from estimators.estimation.uldp import reordered
 from estimators.inference.personal import personal_matrix
 from estimators.inference.pooling import pool_retention
 from estimators.inference.pooling_bits import pool_bits
-from estimators.inference.pooling_result import finish
+from estimators.inference.pooling_result import finish, normal_ends
 from estimators.inference.share_covariance import pooled_covariance
 from estimators.mechanisms.pum import PUM
 from estimators.tally import Tally
@@ -31,13 +31,14 @@ class PUMEstimator(Estimator[PUM]):
         variance = np.einsum("ij,jk,ik->i", slopes, covariance, slopes)
         if population == "fleet":
             variance = variance + self._chance_of_tags(found.value, spread) / max(found.users, 1)
+        shares, variance = spread @ found.value, np.maximum(variance, 0)
         unknown = [tag for tag, row in zip(mechanism.tags, mechanism.background, strict=True) if row is None]
         notes = (f"no background for {', '.join(unknown)}: spread like the other values",) if unknown else ()
         combined = finish(
             (*mechanism.sensitive, *mechanism.others),
-            spread @ found.value,
-            np.maximum(variance, 0),
-            None,
+            shares,
+            variance,
+            normal_ends(shares, variance),
             users=found.users,
             method=found.method,
             population=population,

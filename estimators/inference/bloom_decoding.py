@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from scipy import linalg, optimize, special
 
 from estimators.estimates import Estimates, Method, Population
-from estimators.inference.pooling_bits import BitRungs, bits_homogeneity, bits_mle
-from estimators.inference.pooling_result import choose_method, finish, no_estimate
+from estimators.inference.homogeneity import bits_homogeneity
+from estimators.inference.pooling_bits import BitRungs
+from estimators.inference.pooling_result import Combined, choose_method, finish, no_estimate, normal_ends
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -77,7 +78,7 @@ def decode(
     if total == 0:
         return no_estimate(labels, method, population, alpha, ())
     homogeneity_p = cohort_homogeneity(data)
-    chosen, notes = choose_method(method, homogeneity_p, ())
+    chosen, notes = choose_method(method, homogeneity_p, int((users.sum(axis=1) > 0).sum()), ())
     combined = _combine(data, users, fill, chosen)
     columns = np.concatenate([design, np.full((*design.shape[:2], 1), fill)], axis=2) if open_list else design
     rows = combined.weight > 0
@@ -89,15 +90,16 @@ def decode(
     shares, variance = np.zeros(columns.shape[2]), np.full(columns.shape[2], np.nan)
     if picked.any():
         shares[picked], variance[picked] = _least_squares(columns[rows][:, :, picked], combined, total, population)
+    shares, variance = shares[: len(labels)], variance[: len(labels)]
+    found = Combined(shares, variance, normal_ends(shares, variance))
     if chosen == "mle":
-        inside = _non_negative(columns[rows], combined)
-        variance = np.where(inside > 0, variance, np.nan)
-        shares, notes = inside, (*notes, "non-negative regression on bit counts, not the full likelihood")
+        found = found.inside(_non_negative(columns[rows], combined)[: len(labels)])
+        notes = (*notes, "non-negative regression on bit counts, not the full likelihood")
     return finish(
         labels,
-        shares[: len(labels)],
-        variance[: len(labels)],
-        None,
+        found.shares,
+        found.variance,
+        found.ends,
         users=total,
         method=chosen,
         population=population,
@@ -115,7 +117,7 @@ def cohort_homogeneity(data: BloomData) -> float | None:
         p, q = (np.broadcast_to(chance[:, None], shape) for chance in (data.truth, data.lie))
         bits = BitRungs.of(p, q, data.ones[:, cohort], data.users[:, cohort])
         if (bits.users.max(axis=1) > 0).sum() > 1:
-            found.append(bits_homogeneity(bits, bits_mle(bits)))
+            found.append(bits_homogeneity(bits.truth, bits.lie, bits.ones, bits.users))
     values = [value for value in found if value is not None]
     return min(1.0, min(values) * len(values)) if values else None
 

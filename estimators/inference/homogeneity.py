@@ -37,7 +37,7 @@ def retention_homogeneity(rungs: Rungs) -> float | None:
         shares = raw + inverse * (1.0 - raw.sum()) / inverse.sum()
     scale = np.maximum(rungs.answer_shares(np.clip(shares, 0.0, 1.0)), _TINY**2)
     scale /= scale.sum(axis=1, keepdims=True)
-    return common_cells(rungs.counts, users * rungs.answer_shares(shares), users * scale)
+    return _p_value(*chi_square(rungs.counts, users * rungs.answer_shares(shares), users * scale))
 
 
 def dense_homogeneity(matrices: Floats, counts: Floats, shares: Floats) -> float | None:
@@ -46,7 +46,7 @@ def dense_homogeneity(matrices: Floats, counts: Floats, shares: Floats) -> float
         return None
     users = counts.sum(axis=1)[:, None]
     scale = clip_to_simplex(shares) @ matrices
-    return common_cells(counts, users * (shares @ matrices), users * scale, parameters=matrices.shape[1] - 1)
+    return _p_value(*chi_square(counts, users * (shares @ matrices), users * scale, parameters=matrices.shape[1] - 1))
 
 
 def bits_homogeneity(truth: Floats, lie: Floats, ones: Floats, users: Floats) -> float | None:
@@ -78,11 +78,11 @@ def bits_homogeneity(truth: Floats, lie: Floats, ones: Floats, users: Floats) ->
     return float(min(1.0, p_values.min() * decided.sum()))
 
 
-def common_cells(counts: Floats, expected: Floats, scale: Floats, *, parameters: int | None = None) -> float | None:
-    """Return the chi-square p-value of counts against expected ones, [rung, answer], scaled by possible ones.
+def chi_square(counts: Floats, expected: Floats, scale: Floats, *, parameters: int | None = None) -> tuple[float, int]:
+    """Return the chi-square statistic of counts against expected ones, [rung, answer], and its degrees of freedom.
 
-    Answers with a small expected count on any rung become one cell on all rungs. parameters counts the free shares;
-    None: as many as cells, less one.
+    scale holds possible expected counts. Answers with a small one on any rung become one cell on all rungs. parameters
+    counts the free shares; None: as many as cells, less one.
     """
     small = np.any(scale < SMALL_CELL, axis=0)
     squares = (counts - expected) ** 2
@@ -93,5 +93,8 @@ def common_cells(counts: Floats, expected: Floats, scale: Floats, *, parameters:
         statistic += float(np.sum((left - wanted) ** 2 / np.maximum(size, _TINY)))
         cells += 1
     free = cells - 1 if parameters is None else min(parameters, cells - 1)
-    freedom = len(counts) * (cells - 1) - free
-    return float(special.chdtrc(freedom, statistic)) if cells > 1 and freedom > 0 else None
+    return statistic, len(counts) * (cells - 1) - free
+
+
+def _p_value(statistic: float, freedom: int) -> float | None:
+    return float(special.chdtrc(freedom, statistic)) if freedom > 0 else None

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +25,9 @@ from estimators.inference.key_value import (
     graph_averages,
     key_value_moments,
 )
-from estimators.inference.pooling_result import choose_method, no_estimate, uninformative_notes
-from estimators.intervals.one_look import check_alpha, sidak_z, two_sided_z
+from estimators.inference.key_value_intervals import SignCounts, mean_ends, share_ends
+from estimators.inference.pooling_result import Combined, choose_method, finish, no_estimate, uninformative_notes
+from estimators.intervals.one_look import check_alpha, two_sided_z
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -67,6 +70,11 @@ class KeyValueCounts:
             int(fleet[used].sum()),
             int(fleet[~telling].sum()),
         )
+
+    @property
+    def signs(self) -> SignCounts:
+        """The counts alone."""
+        return SignCounts(self.parameters, self.users, self.plus, self.minus)
 
     def rung(self, g: int) -> KeyValueEstimate:
         """Return the estimates of one rung."""
@@ -197,39 +205,87 @@ def pool_key_values(
     labels, notes = tuple(labels), uninformative_notes(counts.uninformative)
     if not counts.parameters:
         return no_estimate(labels, method, population, alpha, notes)
-    p_value = homogeneity(counts, pooled_key_values(counts)) if len(counts.parameters) > 1 else None
-    chosen, notes = choose_method(method, p_value, notes)
-    if chosen == "mle":
-        estimate, reasons = likely_key_values(counts)
-        notes = (*notes, *reasons)
-    else:
-        estimate = (stratified_key_values if chosen == "stratified" else pooled_key_values)(counts)
-    estimate = estimate.scaled(scale)
+    pooled = pooled_key_values(counts)
+    p_value = homogeneity(counts, pooled) if len(counts.parameters) > 1 else None
+    chosen, notes = choose_method(method, p_value, len(counts.parameters), notes)
+    apart = chosen == "stratified"
+    estimate = stratified_key_values(counts) if apart else pooled
+    covariance_at = partial(stratified_covariance if apart else pooled_covariance, counts)
     variance = estimate.share_variance
     if population == "fleet":
-        inside = np.clip(estimate.share, 0.0, 1.0)
-        variance = np.maximum(variance - inside * (1.0 - inside) / max(counts.fleet, 1), 0.0)
-    own, joint = two_sided_z(alpha), sidak_z(alpha, len(labels))
-    # A mean without a bounded interval is not estimable, and then its value would only mislead.
-    lower, upper = estimate.interval(own)
-    joint_lower, joint_upper = estimate.interval(joint)
-    lost = np.isnan(lower)
-    sd = np.sqrt(variance)
-    return Estimates(
-        labels=labels,
-        value=_interleave(estimate.share, np.where(lost, np.nan, estimate.mean)),
-        variance=_interleave(variance, np.where(lost, np.nan, estimate.mean_variance)),
-        lower=_interleave(estimate.share - own * sd, lower),
-        upper=_interleave(estimate.share + own * sd, upper),
+        inside = np.clip(scale * estimate.share, 0.0, 1.0)
+        variance = np.maximum(variance - inside * (1.0 - inside) / (scale**2 * max(counts.fleet, 1)), 0.0)
+    share, mean = estimate.share, estimate.mean
+    if chosen == "mle":
+        likely, reasons = likely_key_values(counts)
+        share, mean = likely.share, likely.mean
+        notes = (*notes, *reasons)
+    weights = _part_of_users(counts) if apart else _part_of_information(counts, estimate)
+    signs = counts.signs
+
+    def ends(error: float) -> tuple[Floats, Floats]:
+        low, high = share_ends(signs, weights, estimate.share, variance, error)
+        lower, upper = mean_ends(signs, estimate, covariance_at, error)
+        return (
+            _interleave(scale * np.fmin(low, share), np.fmin(lower, mean)),
+            _interleave(scale * np.fmax(high, share), np.fmax(upper, mean)),
+        )
+
+    # A mean that could be anything is not estimable, and then its value would only mislead.
+    lower, upper = mean_ends(signs, estimate, covariance_at, alpha)
+    lost = np.isnan(lower) | ((lower <= -1.0) & (upper >= 1.0))
+    found = Combined(
+        _interleave(scale * share, mean), _interleave(scale**2 * variance, estimate.mean_variance), ends
+    ).without(_interleave(np.isnan(share), lost | np.isnan(share)))
+    if np.any(lost & ~np.isnan(share)):
+        notes = (*notes, f"{int(np.sum(lost & ~np.isnan(share)))} means are not estimable: too few people have the key")
+    return finish(
+        labels,
+        found.shares,
+        found.variance,
+        found.ends,
         users=counts.fleet,
         method=chosen,
         population=population,
         alpha=alpha,
-        simultaneous_lower=_interleave(estimate.share - joint * sd, joint_lower),
-        simultaneous_upper=_interleave(estimate.share + joint * sd, joint_upper),
         homogeneity_p=p_value,
         notes=notes,
     )
+
+
+def stratified_covariance(counts: KeyValueCounts, share: Floats, total: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return variances and covariance of the stratified (f, s) if these were the shares and totals of every rung."""
+    parts = _part_of_users(counts)
+    sums = [np.zeros_like(share + total) for _ in range(3)]
+    for own, users, part in zip(counts.parameters, counts.users, parts, strict=True):
+        for i, moment in enumerate(key_value_moments(share, total, own)):
+            sums[i] = sums[i] + part**2 * moment / np.maximum(users, 1.0)
+    return sums[0], sums[1], sums[2]
+
+
+def pooled_covariance(counts: KeyValueCounts, share: Floats, total: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the inverse information about (f, s) if these were the common shares and totals."""
+    pilot = _inside(share, total)
+    a = b = c = np.zeros_like(share + total)
+    for own, users in zip(counts.parameters, counts.users, strict=True):
+        p, r, q = _precision(*pilot, own, users)
+        a, b, c = a + p, b + r, c + q
+    determinant = np.maximum(a * c - b * b, np.finfo(float).tiny)
+    return c / determinant, a / determinant, -b / determinant
+
+
+def _part_of_users(counts: KeyValueCounts) -> Floats:
+    return np.asarray(counts.users / np.maximum(counts.users.sum(axis=0), 1.0))
+
+
+def _part_of_information(counts: KeyValueCounts, estimate: KeyValueEstimate) -> Floats:
+    """Return each rung's part of the information about the share of a key."""
+    share = np.where(np.isfinite(estimate.share), np.clip(estimate.share, _EDGE, 1.0 - _EDGE), 0.5)
+    rows = [
+        users / key_value_moments(share, np.zeros_like(share), own)[0]
+        for own, users in zip(counts.parameters, counts.users, strict=True)
+    ]
+    return np.asarray(np.array(rows) / np.maximum(np.sum(rows, axis=0), np.finfo(float).tiny))
 
 
 @dataclass(frozen=True)
@@ -279,5 +335,5 @@ def _precision(
     return users * w / determinant, -users * c / determinant, users * v / determinant
 
 
-def _interleave(shares: Floats, means: Floats) -> Floats:
+def _interleave(shares: Any, means: Any) -> Any:
     return np.stack([shares, means], axis=1).reshape(-1)

@@ -12,22 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from estimators.channels.channel import RetentionChannel
 from estimators.estimates import Estimates, Method, Population
-from estimators.inference.inversion import Rungs, clip_to_simplex, retention_covariance, retention_variance
-from estimators.inference.likelihood import Maximum, retention_mle
+from estimators.inference.homogeneity import retention_homogeneity
+from estimators.inference.inversion import Rungs, clip_to_simplex, retention_covariance
+from estimators.inference.likelihood import retention_mle
 from estimators.inference.pooling_bits import pool_bits
 from estimators.inference.pooling_dense import pool_dense
-from estimators.inference.pooling_result import (
-    choose_method,
-    finish,
-    merged_chi_square,
-    no_estimate,
-    uninformative_notes,
-)
+from estimators.inference.pooling_result import Combined, choose_method, finish, no_estimate, uninformative_notes
+from estimators.intervals.always_valid import YesNo
 from estimators.intervals.one_look import check_alpha
+from estimators.intervals.rung_shares import answer_variance, pooled_ends, spans
 
 __all__ = ["pool_bits", "pool_dense", "pool_retention"]
 
@@ -53,7 +49,7 @@ def pool_retention(
 ) -> Estimates:
     """Estimate shares from counts [rung, value] and users [rung] of a retention family (GRR, uRR) in O(rungs x values).
 
-    A pooled estimate whose rungs disagree (homogeneity p below 0.001) comes back as `stratified`, with a note.
+    A pooled estimate whose rungs disagree, or cannot be compared, comes back as `stratified`, with a note.
     """
     check_alpha(alpha)
     labels = tuple(labels)
@@ -63,25 +59,26 @@ def pool_retention(
     notes = uninformative_notes(rungs.uninformative)
     if rungs.total == 0:
         return no_estimate(labels, method, population, alpha, notes)
-    fit = gls(rungs)
-    homogeneity_p = homogeneity(rungs, _interior_maximum(rungs, fit))
-    chosen, notes = choose_method(method, homogeneity_p, notes)
+    homogeneity_p = retention_homogeneity(rungs)
+    chosen, notes = choose_method(method, homogeneity_p, len(rungs.users), notes)
+    if chosen == "stratified" or len(rungs.users) == 1:
+        found = _stratified(rungs, population)
+    else:
+        fit = gls(rungs)
+        if not fit.converged:
+            notes = (*notes, f"pooling stopped after {_SCORING_STEPS} steps without settling")
+        found = _pooled(rungs, fit, population)
     if chosen == "mle":
         maximum = retention_mle(rungs)
         assert maximum is not None
-        shares, variance, covariance = _mle_parts(rungs, maximum, population)
+        found = found.inside(maximum.shares)
         notes = (*notes, f"likelihood search ended: {maximum.stopped}")
-    elif chosen == "stratified" or len(rungs.users) == 1:
-        shares, variance, covariance = _stratified_parts(rungs, population)
-    else:
-        if not fit.converged:
-            notes = (*notes, f"pooling stopped after {_SCORING_STEPS} steps without settling")
-        shares, variance, covariance = _pooled_parts(rungs, fit, population)
     return finish(
         labels,
-        shares,
-        variance,
-        covariance,
+        found.shares,
+        found.variance,
+        found.ends,
+        covariance=found.covariance,
         users=int(rungs.total),
         method=chosen,
         population=population,
@@ -186,40 +183,6 @@ def fleet_variance(rungs: Rungs, inverse_information: Floats, shares: Floats) ->
     return np.asarray(np.maximum(variance - (shares * (1.0 - shares) - between) / (total - 1.0), 0.0))
 
 
-def pearson(rungs: Rungs, shares: Floats) -> tuple[float, int]:
-    """Return the chi-square statistic of the counts against common shares, and its degrees of freedom.
-
-    Within a rung the cells that expect fewer than 5 answers are merged into one (with the next larger one if it still
-    expects fewer); each merged cell costs one degree of freedom.
-    """
-    expected = rungs.users[:, None] * rungs.answer_shares(shares)
-    parts = [merged_chi_square(seen, wanted) for seen, wanted in zip(rungs.counts, expected, strict=True)]
-    freedom = sum(cells - 1 for _, cells in parts) - (rungs.size - 1)
-    return sum(statistic for statistic, _ in parts), max(freedom, 0)
-
-
-def homogeneity(rungs: Rungs, maximum: Floats) -> float | None:
-    """Return the p-value of the test that all rungs see the same shares; None where the test does not apply.
-
-    It does not apply to one rung, nor when the maximum-likelihood estimate touches the border of the simplex.
-    """
-    if len(rungs.users) < 2 or np.any(maximum <= 0):
-        return None
-    statistic, freedom = pearson(rungs, maximum)
-    return float(special.chdtrc(freedom, statistic)) if freedom > 0 else None
-
-
-def _interior_maximum(rungs: Rungs, fit: Gls) -> Floats:
-    """Return the maximum of the likelihood: pooling that has settled away from the border is that maximum."""
-    if fit.converged and np.all(fit.shares > 1.01 * fit.floor):
-        return fit.shares
-    if fit.converged and np.any(fit.shares < -fit.floor):
-        return np.maximum(fit.shares, 0.0)  # the maximum touches the border; which values do is of no interest here
-    maximum = retention_mle(rungs)
-    assert maximum is not None
-    return maximum.shares
-
-
 def _weights(rungs: Rungs, inverse_information: Floats, shares: Floats) -> Floats:
     # a_g = D_g / d: what share of a value's information comes from rung g
     answers = rungs.answer_shares(shares)
@@ -229,40 +192,39 @@ def _weights(rungs: Rungs, inverse_information: Floats, shares: Floats) -> Float
     return np.asarray(information * inverse_information)
 
 
-def _stratified_parts(rungs: Rungs, population: Population) -> tuple[Floats, Floats, Floats | None]:
-    weights = rungs.users / rungs.total
-    variances = retention_variance(rungs.sigma[:, None], rungs.base, rungs.observed, rungs.users[:, None], population)
+def _stratified(rungs: Rungs, population: Population) -> Combined:
+    weights = (rungs.users / rungs.total)[:, None]
     if rungs.size == 1:
         # The only value has share one.
-        variances = np.zeros_like(variances)
+        certain = np.ones(1)
+        return Combined(certain, np.zeros(1), lambda alpha: (certain, certain))  # noqa: ARG005  # certain at any rate
+    truth, users = rungs.sigma[:, None] + rungs.base, rungs.users[:, None]
+    noise = answer_variance(truth, rungs.base, rungs.inverted, population) / (users * rungs.sigma[:, None] ** 2)
     covariance = None
     if rungs.size <= _JOINT_VALUES:
         inside = np.stack([clip_to_simplex(share) for share in rungs.inverted])
         covariance = stratified_covariance(rungs.sigma, rungs.base, inside, rungs.users, population)
-    return stratified(rungs), np.asarray(weights**2 @ variances), covariance
+    questions = YesNo.of(truth, rungs.base, rungs.counts, rungs.users)
+
+    def ends(alpha: float) -> tuple[Floats, Floats]:
+        return spans(questions, alpha=alpha, population=population).weighted(weights)
+
+    return Combined(stratified(rungs), np.sum(weights**2 * noise, axis=0), ends, covariance)
 
 
-def _pooled_parts(rungs: Rungs, fit: Gls, population: Population) -> tuple[Floats, Floats, Floats | None]:
+def _pooled(rungs: Rungs, fit: Gls, population: Population) -> Combined:
     small = rungs.size <= _JOINT_VALUES
     if population == "sampling":
         covariance = gls_covariance(fit.inverse_information) if small else None
         scale = fit.inverse_information / fit.inverse_information.sum()
-        return fit.shares, np.asarray(fit.inverse_information * (1.0 - scale)), covariance
-    covariance = fleet_covariance(rungs, fit.inverse_information, fit.pilot) if small else None
-    return fit.shares, fleet_variance(rungs, fit.inverse_information, fit.pilot), covariance
-
-
-def _mle_parts(rungs: Rungs, maximum: Maximum, population: Population) -> tuple[Floats, Floats, Floats | None]:
-    """Return the maximum with the inverse information among its positive shares; NaN variance for the others."""
-    support = maximum.shares > 0
-    if support.sum() == 1 < rungs.size:
-        # All mass in one corner of the simplex: the curvature there says nothing about the error.
-        return maximum.shares, np.full(rungs.size, np.nan), None
-    inner = Rungs(rungs.sigma, rungs.base[:, support], rungs.counts[:, support], rungs.users, 0)
-    _, inverse = gls_step(inner, maximum.shares[support])
-    variance = np.full(rungs.size, np.nan)
-    if population == "fleet":
-        variance[support] = fleet_variance(inner, inverse, maximum.shares[support])
+        variance = np.asarray(fit.inverse_information * (1.0 - scale))
     else:
-        variance[support] = inverse * (1.0 - inverse / inverse.sum())
-    return maximum.shares, variance, None
+        covariance = fleet_covariance(rungs, fit.inverse_information, fit.pilot) if small else None
+        variance = fleet_variance(rungs, fit.inverse_information, fit.pilot)
+    questions = YesNo.of(rungs.sigma[:, None] + rungs.base, rungs.base, rungs.counts, rungs.users)
+
+    def ends(alpha: float) -> tuple[Floats, Floats]:
+        deviation = np.sqrt(variance)
+        return pooled_ends(questions, estimate=fit.shares, deviation=deviation, alpha=alpha, population=population)
+
+    return Combined(fit.shares, variance, ends, covariance)

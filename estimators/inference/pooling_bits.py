@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from estimators.estimates import Estimates, Method, Population
-from estimators.inference.inversion import check_tally, retention_variance
-from estimators.inference.pooling_result import choose_method, finish, no_estimate, uninformative_notes
+from estimators.inference.homogeneity import bits_homogeneity
+from estimators.inference.inversion import check_tally
+from estimators.inference.pooling_result import Combined, choose_method, finish, no_estimate, uninformative_notes
+from estimators.intervals.always_valid import YesNo
 from estimators.intervals.one_look import check_alpha
+from estimators.intervals.rung_shares import answer_variance, pooled_ends, spans
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -25,7 +27,6 @@ _PILOT_FLOOR = 1e-4
 _SCORING_STEPS = 50
 _SCORING_TOLERANCE = 1e-6
 _BISECTIONS = 60
-_SMALL_CELL = 5.0
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,11 @@ class BitRungs:
         return np.asarray(np.divide(self.ones, self.users, out=self.lie.copy(), where=self.users > 0))
 
     @property
+    def questions(self) -> YesNo:
+        """The bits as yes/no questions."""
+        return YesNo(self.truth, self.lie, self.ones, self.users)
+
+    @property
     def total(self) -> Floats:
         """Users per bit."""
         return np.asarray(self.users.sum(axis=0))
@@ -100,24 +106,22 @@ def pool_bits(
     notes = uninformative_notes(uninformative)
     if not informative.any():
         return no_estimate(labels, method, population, alpha, notes)
-    maximum = bits_mle(bits)
-    homogeneity_p = bits_homogeneity(bits, maximum)
-    chosen, notes = choose_method(method, homogeneity_p, notes)
-    if chosen == "mle":
-        shares, variance = maximum, _information_variance(bits, maximum, population)
-    elif chosen == "stratified":
-        shares, variance = bits_stratified(bits, population)
+    homogeneity_p = bits_homogeneity(bits.truth, bits.lie, bits.ones, bits.users)
+    chosen, notes = choose_method(method, homogeneity_p, int(informative.sum()), notes)
+    if chosen == "stratified" or int((bits.users > 0).sum(axis=0).max()) <= 1:
+        found = bits_stratified(bits, population)
     else:
-        shares, variance, settled = bits_pooled(bits, population)
+        found, settled = bits_pooled(bits, population)
         if not settled:
             notes = (*notes, f"pooling stopped after {_SCORING_STEPS} steps without settling")
-    dead = bits.total == 0
-    shares, variance = np.where(dead, np.nan, shares), np.where(dead, np.nan, variance)
+    if chosen == "mle":
+        found = found.inside(bits_mle(bits))
+    found = found.without(bits.total == 0)
     return finish(
         labels,
-        shares,
-        variance,
-        None,
+        found.shares,
+        found.variance,
+        found.ends,
         users=int(np.asarray(users)[informative].sum()),
         method=chosen,
         population=population,
@@ -127,24 +131,23 @@ def pool_bits(
     )
 
 
-def bits_stratified(bits: BitRungs, population: Population) -> tuple[Floats, Floats]:
-    """Return the mean of all debiased bits and its variance."""
+def bits_stratified(bits: BitRungs, population: Population) -> Combined:
+    """Return the mean of all debiased bits."""
     weights = bits.users / np.maximum(bits.total, 1.0)
-    sigma, observed = bits.sigma, bits.observed
-    users = np.maximum(bits.users, 1.0)
-    variances = retention_variance(sigma, bits.lie, observed, users, population)
-    inverted = (observed - bits.lie) / sigma
-    return np.asarray((weights * inverted).sum(axis=0)), np.asarray((weights**2 * variances).sum(axis=0))
-
-
-def bits_pooled(bits: BitRungs, population: Population) -> tuple[Floats, Floats, bool]:
-    """Weigh rungs by their information about each bit, iterated; return shares, variance and whether it settled."""
     inverted = (bits.observed - bits.lie) / bits.sigma
-    shares, _ = bits_stratified(bits, population)
+    noise = answer_variance(bits.truth, bits.lie, inverted, population) / (np.maximum(bits.users, 1.0) * bits.sigma**2)
+
+    def ends(alpha: float) -> tuple[Floats, Floats]:
+        return spans(bits.questions, alpha=alpha, population=population).weighted(weights)
+
+    return Combined((weights * inverted).sum(axis=0), (weights**2 * noise).sum(axis=0), ends)
+
+
+def bits_pooled(bits: BitRungs, population: Population) -> tuple[Combined, bool]:
+    """Weigh rungs by their information about each bit, iterated; return the estimates and whether they settled."""
+    inverted = (bits.observed - bits.lie) / bits.sigma
+    shares = bits_stratified(bits, population).shares
     settled, pilot = False, shares
-    # One rung needs no pilot: its weight is one, and the plug-in variance stays unbiased.
-    if int((bits.users > 0).sum(axis=0).max()) <= 1:
-        return *bits_stratified(bits, population), True
     for _ in range(_SCORING_STEPS):
         pilot = np.clip(shares, _PILOT_FLOOR, 1.0 - _PILOT_FLOOR)
         information = _information(bits, pilot)
@@ -154,7 +157,14 @@ def bits_pooled(bits: BitRungs, population: Population) -> tuple[Floats, Floats,
         shares = following
         if settled:
             break
-    return np.asarray(shares), _information_variance(bits, pilot, population), settled
+    variance = _information_variance(bits, pilot, population)
+
+    def ends(alpha: float) -> tuple[Floats, Floats]:
+        return pooled_ends(
+            bits.questions, estimate=shares, deviation=np.sqrt(variance), alpha=alpha, population=population
+        )
+
+    return Combined(shares, variance, ends), settled
 
 
 def bits_mle(bits: BitRungs) -> Floats:
@@ -167,24 +177,6 @@ def bits_mle(bits: BitRungs) -> Floats:
         low, high = np.where(rising, middle, low), np.where(rising, high, middle)
     inside = (low + high) / 2
     return np.where(at_zero <= 0, 0.0, np.where(at_one >= 0, 1.0, inside))
-
-
-def bits_homogeneity(bits: BitRungs, maximum: Floats) -> float | None:
-    """Return a p-value of the test that all rungs see the same share of every bit, valid however bits depend.
-
-    A rung takes part in the test of a bit if it expects at least 5 ones and 5 zeros.
-    """
-    answers = bits.answer_shares(maximum)
-    expected = bits.users * answers
-    tested = (np.minimum(expected, bits.users - expected) >= _SMALL_CELL) & (maximum > 0) & (maximum < 1)
-    spread = np.where(tested, expected * (1.0 - answers), 1.0)
-    statistic = np.where(tested, (bits.ones - expected) ** 2 / spread, 0.0).sum(axis=0)
-    freedom = tested.sum(axis=0) - 1
-    decided = freedom > 0
-    if not decided.any():
-        return None
-    p_values = special.chdtrc(freedom[decided], statistic[decided])
-    return float(min(1.0, p_values.min() * decided.sum()))
 
 
 def _information(bits: BitRungs, shares: Floats) -> Floats:

@@ -7,20 +7,24 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from estimators.channels.channel import Channel
 from estimators.estimates import Estimates, Method, Population
 from estimators.inference.em import dense_mle
+from estimators.inference.homogeneity import dense_homogeneity
 from estimators.inference.inversion import RANK_TOLERANCE, check_tally, clip_to_simplex, dense_inverse
 from estimators.inference.pooling_result import (
+    Combined,
+    Ends,
     choose_method,
     finish,
-    merged_chi_square,
     no_estimate,
+    normal_ends,
     uninformative_notes,
 )
-from estimators.intervals.one_look import check_alpha
+from estimators.intervals.always_valid import YesNo
+from estimators.intervals.one_look import check_alpha, two_sided_z
+from estimators.intervals.rung_shares import pooled_ends, spans
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -64,6 +68,7 @@ def pool_dense(
         labels,
         np.stack([channels[g].matrix for g in used]),
         counts[used].astype(np.float64),
+        YesNo.dense([channels[g] for g in used], counts[used], users[used]),
         method=method,
         population=population,
         alpha=alpha,
@@ -77,6 +82,11 @@ class DenseFit:
 
     shares: Floats
     covariance: Floats
+
+    @property
+    def variance(self) -> Floats:
+        """The diagonal, never negative."""
+        return np.maximum(np.diag(self.covariance), 0.0)
 
 
 def dense_information(matrices: Floats, users: Floats, shares: Floats) -> Floats:
@@ -134,8 +144,13 @@ def dense_gls(matrices: Floats, counts: Floats, pilot: Floats, population: Popul
     return None if covariance is None else DenseFit(shares, covariance)
 
 
-def dense_stratified(matrices: Floats, counts: Floats, population: Population) -> DenseFit | None:
-    """Return the user-weighted mean of all rungs' inverses; None if some rung cannot be inverted."""
+def dense_stratified(
+    matrices: Floats, counts: Floats, population: Population, *, drawn: float = 0.0
+) -> DenseFit | None:
+    """Return the user-weighted mean of all rungs' inverses; None if some rung cannot be inverted.
+
+    Covariances are taken at each rung's own shares, cut to what is possible and drawn to the middle by `drawn` answers.
+    """
     users = counts.sum(axis=1)
     size = matrices.shape[1]
     shares, covariance = np.zeros(size), np.zeros((size, size))
@@ -146,25 +161,17 @@ def dense_stratified(matrices: Floats, counts: Floats, population: Population) -
         weight = count / users.sum()
         own = seen / count @ inverse
         shares += weight * own
-        covariance += weight**2 * _plug_in(matrix, inverse, seen / count, own, float(count), population)
+        inside = (count * clip_to_simplex(own) + drawn / size) / (count + drawn)
+        spread = np.diag(inside) if population == "fleet" else np.outer(inside, inside)
+        covariance += weight**2 * ((inverse.T * (inside @ matrix)) @ inverse - spread) / count
     return DenseFit(shares, covariance)
-
-
-def dense_pearson(matrices: Floats, counts: Floats, shares: Floats) -> tuple[float, int]:
-    """Return the chi-square statistic against common shares and its degrees of freedom, small cells merged."""
-    expected = counts.sum(axis=1)[:, None] * (shares @ matrices)
-    statistic, cells = 0.0, 0
-    for seen, wanted in zip(counts, expected, strict=True):
-        part, merged = merged_chi_square(seen, wanted)
-        statistic += part
-        cells += merged - 1
-    return statistic, max(cells - (matrices.shape[1] - 1), 0)
 
 
 def _pool(
     labels: tuple[str, ...],
     matrices: Floats,
     counts: Floats,
+    questions: YesNo | None,
     *,
     method: Method,
     population: Population,
@@ -173,42 +180,31 @@ def _pool(
 ) -> Estimates:
     users = counts.sum(axis=1)
     maximum = dense_mle(matrices, counts)
-    homogeneity_p = None
-    if len(users) > 1 and np.all(maximum.shares > 0):
-        statistic, freedom = dense_pearson(matrices, counts, maximum.shares)
-        homogeneity_p = float(special.chdtrc(freedom, statistic)) if freedom > 0 else None
-    chosen, notes = choose_method(method, homogeneity_p, notes)
-    fit: DenseFit | None
-    if chosen == "mle":
-        fit = _mle_fit(matrices, users, maximum.shares, population)
-        notes = (*notes, f"likelihood search ended: {maximum.stopped}")
-    else:
-        fit = dense_stratified(matrices, counts, population)
-        square = matrices.shape[1] == matrices.shape[2]
-        if chosen == "pooled" and not (fit is not None and square and len(users) == 1):
-            fit = dense_gls(matrices, counts, maximum.shares if fit is None else fit.shares, population)
-    if fit is None:
+    apart = dense_stratified(matrices, counts, population)
+    common = dense_gls(matrices, counts, maximum.shares if apart is None else apart.shares, population)
+    homogeneity_p = None if common is None else dense_homogeneity(matrices, counts, common.shares)
+    chosen, notes = choose_method(method, homogeneity_p, len(users), notes)
+    alone = len(users) == 1 and matrices.shape[1] == matrices.shape[2]
+    found: Combined | None = None
+    if apart is not None and (chosen == "stratified" or alone):
+        found = Combined(apart.shares, apart.variance, _apart_ends(matrices, counts, questions, apart, population))
+    elif common is not None and chosen != "stratified":
+        found = Combined(common.shares, common.variance, _common_ends(matrices, counts, questions, common, population))
+    if found is None:
         empty = no_estimate(labels, chosen, population, alpha, notes)
         reason = "the answers do not tell the values apart" if chosen != "stratified" else "a rung cannot be inverted"
-        return finish(
-            labels,
-            empty.value,
-            empty.variance,
-            None,
-            users=int(users.sum()),
-            method=chosen,
-            population=population,
-            alpha=alpha,
-            homogeneity_p=homogeneity_p,
-            notes=(*notes, reason),
-        )
-    variance = np.diag(fit.covariance).copy()
-    variance[variance < 0] = 0.0
+        found = Combined(empty.value, empty.variance, normal_ends(empty.value, empty.variance))
+        notes = (*notes, reason)
+    elif chosen == "mle":
+        found = found.inside(maximum.shares)
+        notes = (*notes, f"likelihood search ended: {maximum.stopped}")
+    fit = apart if chosen == "stratified" else common
     return finish(
         labels,
-        fit.shares,
-        variance,
-        fit.covariance,
+        found.shares,
+        found.variance,
+        found.ends,
+        covariance=None if fit is None else fit.covariance,
         users=int(users.sum()),
         method=chosen,
         population=population,
@@ -218,30 +214,37 @@ def _pool(
     )
 
 
-def _mle_fit(matrices: Floats, users: Floats, shares: Floats, population: Population) -> DenseFit | None:
-    support = np.flatnonzero(shares > 0)
-    covariance = np.full((len(shares), len(shares)), np.nan)
-    if len(support) > 1 or len(shares) == 1:
-        inner = dense_covariance_fit(matrices[:, support], users, shares[support], population)
-        if inner is None:
-            return None
-        covariance[np.ix_(support, support)] = inner
-    return DenseFit(shares, covariance)
+def _apart_ends(
+    matrices: Floats, counts: Floats, questions: YesNo | None, fit: DenseFit, population: Population
+) -> Ends:
+    """Return intervals of the stratified estimate: normal ones at careful shares unless answers are yes or no."""
+    users = counts.sum(axis=1)
+
+    def ends(alpha: float) -> tuple[Floats, Floats]:
+        if questions is not None:
+            found = spans(questions, alpha=alpha, population=population)
+            return found.weighted((users / users.sum())[:, None])
+        careful = dense_stratified(matrices, counts, population, drawn=two_sided_z(alpha) ** 2)
+        assert careful is not None
+        return normal_ends(fit.shares, careful.variance)(alpha)
+
+    return ends
 
 
-def _plug_in(
-    matrix: Floats, inverse: Floats, observed: Floats, own: Floats, users: float, population: Population
-) -> Floats:
-    """Return the plug-in covariance of one rung: sum_y lambda_y R_y R_y' - diag(pi), plus the spread of a sample."""
-    inside = clip_to_simplex(own)
-    fleet = (inverse.T * observed) @ inverse - np.diag(own)
-    safe = (inverse.T * (inside @ matrix)) @ inverse - np.diag(inside)
-    # Where the unclipped plug-in is negative the clipped one is not.
-    if np.any(np.diag(fleet) < 0):
-        fleet = safe
-    if population == "fleet":
-        return np.asarray(fleet / users)
-    spread = np.diag(inside) - np.outer(inside, inside)
-    if users <= 1:
-        return np.asarray(fleet + 0.25 * np.eye(len(own)))
-    return np.asarray(fleet / users + spread / (users - 1.0))
+def _common_ends(
+    matrices: Floats, counts: Floats, questions: YesNo | None, fit: DenseFit, population: Population
+) -> Ends:
+    """Return intervals of the pooled estimate, likewise."""
+    users, size = counts.sum(axis=1), matrices.shape[1]
+
+    def ends(alpha: float) -> tuple[Floats, Floats]:
+        if questions is not None:
+            deviation = np.sqrt(fit.variance)
+            return pooled_ends(questions, estimate=fit.shares, deviation=deviation, alpha=alpha, population=population)
+        drawn = two_sided_z(alpha) ** 2
+        inside = (users.sum() * clip_to_simplex(fit.shares) + drawn / size) / (users.sum() + drawn)
+        careful = dense_covariance_fit(matrices, users, inside, population)
+        assert careful is not None
+        return normal_ends(fit.shares, np.maximum(np.diag(careful), 0.0))(alpha)
+
+    return ends

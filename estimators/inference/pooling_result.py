@@ -1,29 +1,43 @@
-"""What all ways of pooling share: which method is reported, and values with variances turned into intervals."""
+"""What all ways of combining rungs share: which method is reported, and how values become intervals."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimators.estimates import Estimates, Method, Population
-from estimators.intervals.one_look import simultaneous_z, two_sided_z
+from estimators.intervals.one_look import simultaneous_alpha, two_sided_z
 
 Floats = NDArray[np.float64]
 
+Ends = Callable[[float], tuple[Floats, Floats]]
+"""Lower and upper ends of every value's two-sided interval at an error rate."""
+
 HOMOGENEITY_ALPHA = 0.001
-"""Below this p-value a pooled estimate is replaced by the stratified one."""
-SMALL_CELL = 5.0
-"""Expected counts below this are merged in the homogeneity test: the chi-square law is poor there."""
+"""Below this p-value the rungs contradict a common share, and the stratified estimate is reported."""
 
 
 def choose_method(
-    method: Method, homogeneity_p: float | None, notes: tuple[str, ...]
+    method: Method, homogeneity_p: float | None, rungs: int, notes: tuple[str, ...]
 ) -> tuple[Method, tuple[str, ...]]:
-    """Replace `pooled` by `stratified` when the rungs disagree, and say so."""
+    """Replace `pooled`, which needs rungs with common shares, by `stratified` where they disagree or cannot be told to.
+
+    Without enough answers to compare rungs, a few reports on a sharp rung would otherwise decide an estimate unwatched.
+    `mle` stays what was asked for; a note says where its assumption fails.
+    """
     if method not in ("pooled", "stratified", "mle"):
         raise ValueError(f"method must be pooled, stratified or mle; got {method!r}")
-    if method == "pooled" and homogeneity_p is not None and homogeneity_p < HOMOGENEITY_ALPHA:
-        return "stratified", (*notes, f"rungs disagree (homogeneity p = {homogeneity_p:.2g}): stratified, not pooled")
+    if method == "stratified" or rungs < 2:
+        return method, notes
+    chosen: Method = "stratified" if method == "pooled" else method
+    consequence = "stratified, not pooled" if method == "pooled" else "the likelihood assumes that they agree"
+    if homogeneity_p is not None and homogeneity_p < HOMOGENEITY_ALPHA:
+        return chosen, (*notes, f"rungs disagree (homogeneity p = {homogeneity_p:.2g}): {consequence}")
+    if homogeneity_p is None and method == "pooled":
+        return chosen, (*notes, f"too few answers to test whether the rungs agree: {consequence}")
     return method, notes
 
 
@@ -42,12 +56,61 @@ def no_estimate(
     )
 
 
+@dataclass(frozen=True)
+class Combined:
+    """Estimates of all rungs together: values, variances, intervals at any error rate, covariance where known."""
+
+    shares: Floats
+    variance: Floats
+    ends: Ends
+    covariance: Floats | None = None
+
+    def inside(self, likely: Floats) -> Combined:
+        """Report `likely` (maximum likelihood, inside the simplex) with these intervals, cut to [0, 1] around it.
+
+        The maximum has no variance of its own at the border; near it the intervals of the unconstrained estimate hold.
+        """
+
+        def ends(alpha: float) -> tuple[Floats, Floats]:
+            lower, upper = self.ends(alpha)
+            # An interval that lies outside altogether keeps its half width around the maximum.
+            away = (upper <= 0.0) | (lower >= 1.0)
+            half = (upper - lower) / 2.0
+            lower, upper = np.where(away, likely - half, lower), np.where(away, likely + half, upper)
+            return np.minimum(np.clip(lower, 0.0, 1.0), likely), np.maximum(np.clip(upper, 0.0, 1.0), likely)
+
+        return Combined(likely, self.variance, ends, self.covariance)
+
+    def without(self, unknown: NDArray[np.bool_]) -> Combined:
+        """Report NaN where nothing is known."""
+        if not unknown.any():
+            return self
+
+        def ends(alpha: float) -> tuple[Floats, Floats]:
+            lower, upper = self.ends(alpha)
+            return np.where(unknown, np.nan, lower), np.where(unknown, np.nan, upper)
+
+        return Combined(np.where(unknown, np.nan, self.shares), np.where(unknown, np.nan, self.variance), ends)
+
+
+def normal_ends(values: Floats, variance: Floats) -> Ends:
+    """Return intervals value -+ z sqrt(variance)."""
+    deviation = np.sqrt(variance)
+
+    def ends(alpha: float) -> tuple[Floats, Floats]:
+        reach = two_sided_z(alpha) * deviation
+        return values - reach, values + reach
+
+    return ends
+
+
 def finish(
     labels: tuple[str, ...],
-    shares: Floats,
+    values: Floats,
     variance: Floats,
-    covariance: Floats | None,
+    ends: Ends,
     *,
+    covariance: Floats | None = None,
     users: int,
     method: str,
     population: Population,
@@ -55,40 +118,21 @@ def finish(
     homogeneity_p: float | None = None,
     notes: tuple[str, ...] = (),
 ) -> Estimates:
-    """Add per-value and simultaneous normal intervals to values and variances."""
-    sd = np.sqrt(variance)
-    own = two_sided_z(alpha) * sd
-    joint = simultaneous_z(alpha, max(len(labels), 1), covariance) * sd
+    """Add per-value and simultaneous intervals to values and variances."""
+    lower, upper = ends(alpha)
+    joint_lower, joint_upper = ends(simultaneous_alpha(alpha, max(len(labels), 1), covariance))
     return Estimates(
         labels=labels,
-        value=shares,
+        value=values,
         variance=variance,
-        lower=shares - own,
-        upper=shares + own,
+        lower=lower,
+        upper=upper,
         users=users,
         method=method,
         population=population,
         alpha=alpha,
-        simultaneous_lower=shares - joint,
-        simultaneous_upper=shares + joint,
+        simultaneous_lower=joint_lower,
+        simultaneous_upper=joint_upper,
         homogeneity_p=homogeneity_p,
         notes=notes,
     )
-
-
-def merged_chi_square(seen: Floats, wanted: Floats) -> tuple[float, int]:
-    """Return sum (seen - wanted)^2 / wanted and the number of cells left after merging those that expect fewer than 5.
-
-    Small cells become one; if it still expects fewer than 5, the next larger cells join it.
-    """
-    possible = wanted > 0
-    seen, wanted = seen[possible], wanted[possible]
-    order = np.argsort(wanted, kind="stable")
-    seen, wanted = seen[order], wanted[order]
-    merged = int(np.searchsorted(wanted, SMALL_CELL))
-    while 0 < merged < len(wanted) and wanted[:merged].sum() < SMALL_CELL:
-        merged += 1
-    if merged > 1:
-        seen = np.append(seen[merged:], seen[:merged].sum())
-        wanted = np.append(wanted[merged:], wanted[:merged].sum())
-    return float(np.sum((seen - wanted) ** 2 / wanted)), len(wanted)

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.intervals.always_valid import YesNo
-from estimators.intervals.one_look import check_alpha, clopper_pearson_array, one_sided_z
+from estimators.intervals.one_look import check_alpha
+from estimators.intervals.rung_shares import spans
 
 Floats = NDArray[np.float64]
 
@@ -124,16 +125,12 @@ def _one_answer(truth: Floats, lie: Floats, shares: Floats) -> Floats:
 
 
 def _bounds(tally: YesNo, alpha: float) -> tuple[Floats, Floats]:
+    """Return bounds of the share among all users, each wrong with probability at most alpha.
+
+    Every rung enters with the variance of its own share: where rungs go with values, the overall share is nobody's.
+    """
     blind = np.any(tally.truth == tally.lie, axis=0)
-    slope = np.where(tally.truth == tally.lie, 1.0, tally.truth - tally.lie)
-    if len(tally.users) == 1:
-        low, high = clopper_pearson_array(tally.ones[0], float(tally.users[0, 0]), alpha)
-        ends = (np.stack([low, high]) - tally.lie[0]) / slope[0]
-        lower, upper = ends.min(axis=0), ends.max(axis=0)
-    else:
-        users, total = tally.users, float(tally.users[:, 0].sum())
-        shares = np.sum((tally.ones - users * tally.lie) / slope, axis=0) / total
-        noise = _one_answer(tally.truth, tally.lie, np.clip(shares, 0.0, 1.0))
-        reach = one_sided_z(alpha) * np.sqrt(np.sum(users * noise, axis=0)) / total
-        lower, upper = shares - reach, shares + reach
+    weights = tally.users / np.maximum(tally.users.sum(axis=0), 1.0)
+    # A two-sided interval at alpha: its error on either side is no more.
+    lower, upper = spans(tally, alpha=alpha, population="fleet").weighted(weights)
     return np.where(blind, 0.0, lower), np.where(blind, 1.0, upper)

@@ -77,6 +77,11 @@ def simultaneous_z(alpha: float, values: int, covariance: Floats | None = None) 
     return sidak
 
 
+def simultaneous_alpha(alpha: float, values: int, covariance: Floats | None = None) -> float:
+    """Return the two-sided error rate per value at which all values hold at once with probability 1 - alpha."""
+    return float(2.0 * special.ndtr(-simultaneous_z(alpha, values, covariance)))
+
+
 def clopper_pearson(successes: int, trials: int, alpha: float) -> tuple[float, float]:
     """Return exact one-sided bounds of a probability, each wrong with probability at most alpha.
 

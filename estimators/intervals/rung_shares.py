@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.estimates import Population
+from estimators.intervals.always_valid import YesNo
 from estimators.intervals.exact_shares import exact_limits, exact_near
 from estimators.intervals.one_look import two_sided_z
 
@@ -30,6 +31,7 @@ QUIET = 25.0
 _MATTERS = 0.05
 """A rung with less than this part of the information cannot spoil a pooled interval."""
 
+_TINY = 1e-300
 _EDGE = 1e-4
 """Shares for weights stay this far inside [0, 1]."""
 
@@ -53,80 +55,74 @@ class Spans:
         return np.asarray(centre - down), np.asarray(centre + up)
 
 
-def spans(
-    truth: Floats,
-    lie: Floats,
-    ones: Floats,
-    users: Floats,
-    *,
-    alpha: float,
-    population: Population,
-    shared: bool = True,
-) -> Spans:
-    """Return the intervals of every rung's share; all arrays [rung, value], truth above lie, users at least 1.
+def spans(questions: YesNo, *, alpha: float, population: Population, shared: bool = True) -> Spans:
+    """Return the interval of every rung's share; of no width around 0 where a rung says nothing about a value.
 
     Exact intervals share alpha between the rungs that need one (unless not `shared`): where rungs have shares of their
     own, errors that come in steps of one answer do not average out as the errors of many answers do.
     """
     z = two_sided_z(alpha)
-    slope = truth - lie
-    estimate = (ones / users - lie) / slope
-    down = _score(estimate, truth, lie, users, z, population, side=-1.0)
-    up = _score(estimate, truth, lie, users, z, population, side=+1.0)
-    centre = estimate.copy()
-    rare = (ones < RARE) | (users - ones < RARE)
+    asked, live = _normal_form(questions)
+    truth, lie, ones, users = asked.truth, asked.lie, asked.ones, asked.users
+    centre = (ones / users - lie) / (truth - lie)
+    down = _score(asked, centre, z, population, side=-1.0)
+    up = _score(asked, centre, z, population, side=+1.0)
+    rare = live & ((ones < RARE) | (users - ones < RARE))
     quiet = np.zeros_like(rare)
     if population == "fleet":
-        quiet = ~rare & (users * answer_variance(truth, lie, estimate, "fleet") < QUIET)
+        quiet = live & ~rare & (users * answer_variance(truth, lie, centre, "fleet") < QUIET)
     sharing = np.broadcast_to((rare | quiet).sum(axis=0) if shared else 1, rare.shape)
+    found = Spans(centre, down, up)
     for place in zip(*np.nonzero(quiet), strict=True):
         law = (int(users[place]), float(truth[place]), float(lie[place]), int(ones[place]))
         low, high, middle = exact_near(*law, alpha / int(sharing[place]))
         centre[place], down[place], up[place] = middle, middle - low, high - middle
-    _fill_rare(Spans(centre, down, up), truth, lie, ones, users, sharing, rare, alpha, z, population)
-    return Spans(centre, down, up)
+    _fill_rare(found, asked, rare, sharing, alpha, population)
+    for part in (centre, down, up):
+        part[~live] = 0.0
+    return found
+
+
+def _normal_form(questions: YesNo) -> tuple[YesNo, NDArray[np.bool_]]:
+    """Return the questions so that truth exceeds lie and everybody has users, and where a rung says something.
+
+    A question that holders answer less often is asked the other way round.
+    """
+    live = (questions.users > 0) & (questions.truth != questions.lie)
+    turned = live & (questions.truth < questions.lie)
+    truth = np.where(turned, 1.0 - questions.truth, questions.truth)
+    lie = np.where(turned, 1.0 - questions.lie, questions.lie)
+    ones = np.where(turned, questions.users - questions.ones, questions.ones)
+    users = np.where(live, questions.users, 1.0)
+    return YesNo(np.where(live, truth, 1.0), np.where(live, lie, 0.0), np.where(live, ones, 0.0), users), live
 
 
 def _fill_rare(
     found: Spans,
-    truth: Floats,
-    lie: Floats,
-    ones: Floats,
-    users: Floats,
-    sharing: NDArray[np.int64],
+    asked: YesNo,
     rare: NDArray[np.bool_],
+    sharing: NDArray[np.int64],
     alpha: float,
-    z: float,
     population: Population,
 ) -> None:
     """Put exact intervals where counts are rare; one table serves all counts of one law."""
-    mirrored = users - ones < ones
-    laws = np.stack(
-        [
-            users,
-            np.where(mirrored, 1.0 - lie, truth),
-            np.where(mirrored, 1.0 - truth, lie),
-            sharing,
-            mirrored,
-            np.where(mirrored, users - ones, ones),
-        ],
-        axis=-1,
-    )
-    for law in np.unique(laws[rare][:, :5], axis=0):
-        n, high, low, rungs, mirror = law
-        chosen = rare & np.all(laws[..., :5] == law, axis=-1)
-        counts = laws[..., 5][chosen].astype(np.int64)
-        table = exact_limits(int(n), float(high), float(low), RARE - 1, alpha / rungs, population)
-        seen = (counts / n - low) / (high - low)
-        middle = (
-            table.centre[counts] if population == "fleet" else np.clip(seen, table.lower[counts], table.upper[counts])
-        )
+    mirrored = asked.users - asked.ones < asked.ones
+    high = np.where(mirrored, 1.0 - asked.lie, asked.truth)
+    low = np.where(mirrored, 1.0 - asked.truth, asked.lie)
+    laws = np.stack([asked.users, high, low, sharing, mirrored], axis=-1)
+    counts = np.where(mirrored, asked.users - asked.ones, asked.ones).astype(np.int64)
+    for law in np.unique(laws[rare], axis=0):
+        n, p, q, rungs, mirror = law.tolist()
+        chosen = rare & np.all(laws == law, axis=-1)
+        table = exact_limits(int(n), p, q, RARE - 1, alpha / rungs, population)
+        at = counts[chosen]
+        seen, zero = (at / n - q) / (p - q), table.zero[at]
+        middle = table.centre[at] if population == "fleet" else np.clip(seen, table.lower[at], table.upper[at])
         # Where even the share 0 is accepted, fewer answers than noise alone gives may come: the centre keeps that.
-        middle = np.where(table.zero[counts], np.minimum(seen, middle), middle)
-        below, above = middle - table.lower[counts], table.upper[counts] - middle
-        noise = z * np.sqrt(low * (1.0 - low) / n) / (high - low)
-        below = np.where(table.zero[counts], np.maximum(below, noise), below)
-        below, above = np.maximum(below, 0.0), np.maximum(above, 0.0)
+        middle = np.where(zero, np.minimum(seen, middle), middle)
+        noise = two_sided_z(alpha) * np.sqrt(q * (1.0 - q) / n) / (p - q)
+        below = np.where(zero, np.maximum(middle - table.lower[at], noise), middle - table.lower[at])
+        below, above = np.maximum(below, 0.0), np.maximum(table.upper[at] - middle, 0.0)
         found.centre[chosen] = 1.0 - middle if mirror else middle
         found.down[chosen], found.up[chosen] = (above, below) if mirror else (below, above)
 
@@ -140,29 +136,36 @@ def answer_variance(truth: Floats, lie: Floats, shares: Floats, population: Popu
     return np.asarray(answers * (1.0 - answers))
 
 
-def _score(
-    estimate: Floats, truth: Floats, lie: Floats, users: Floats, z: float, population: Population, *, side: float
-) -> Floats:
+def _score(asked: YesNo, estimate: Floats, z: float, population: Population, *, side: float) -> Floats:
     """Return the distance d at which d^2 = z^2 variance(estimate + side d)."""
-    scale = z / (np.sqrt(users) * (truth - lie))
-    distance = scale * np.sqrt(answer_variance(truth, lie, estimate, population))
+    scale = z / (np.sqrt(asked.users) * (asked.truth - asked.lie))
+    distance = scale * np.sqrt(answer_variance(asked.truth, asked.lie, estimate, population))
     for _ in range(_STEPS):
-        distance = scale * np.sqrt(answer_variance(truth, lie, estimate + side * distance, population))
+        ends = estimate + side * distance
+        distance = scale * np.sqrt(answer_variance(asked.truth, asked.lie, ends, population))
     return np.asarray(distance)
 
 
+def spread_ends(estimate: Floats, noise: tuple[Floats, Floats], sampled: float, alpha: float) -> tuple[Floats, Floats]:
+    """Widen ends that know only the noise of answers by the spread of `sampled` people drawn from a population.
+
+    The spread is that of the share at the end itself, so it does not vanish at 0 or 1.
+    """
+    z = two_sided_z(alpha)
+    found = []
+    for side, end in zip((-1.0, 1.0), noise, strict=True):
+        own, reach = end - estimate, end - estimate
+        for _ in range(_STEPS):
+            at = np.clip(estimate + reach, 0.0, 1.0)
+            reach = side * np.sqrt(own**2 + z * z * at * (1.0 - at) / sampled)
+        found.append(estimate + reach)
+    return found[0], found[1]
+
+
 def pooled_ends(
-    truth: Floats,
-    lie: Floats,
-    ones: Floats,
-    users: Floats,
-    *,
-    estimate: Floats,
-    deviation: Floats,
-    alpha: float,
-    population: Population,
+    questions: YesNo, *, estimate: Floats, deviation: Floats, alpha: float, population: Population
 ) -> tuple[Floats, Floats]:
-    """Return the ends of the interval of one share that all rungs have in common, arrays [rung, value].
+    """Return the ends of the interval of one share that all rungs have in common, per value.
 
     Where no count is rare: estimate -+ z deviation. Where a rung that matters has rare answers, the normal law fails:
     the rungs' own intervals are combined, of the sampling law with weights that a rung's own rare count cannot move
@@ -171,29 +174,34 @@ def pooled_ends(
     """
     z = two_sided_z(alpha)
     lower, upper = estimate - z * deviation, estimate + z * deviation
-    share = _careful_share(truth, lie, ones, users, estimate, z)
-    information = users * (truth - lie) ** 2 / answer_variance(truth, lie, share, "sampling")
-    weights = information / information.sum(axis=0)
-    rare = (ones < RARE) | (users - ones < RARE)
+    asked, live = _normal_form(questions)
+    ones, users, slope = asked.ones, np.where(live, asked.users, 0.0), asked.truth - asked.lie
+    share = _careful_share(asked, users, estimate, z)
+    information = users * slope**2 / answer_variance(asked.truth, asked.lie, share, "sampling")
+    weights = information / np.maximum(information.sum(axis=0), _TINY)
+    rare = (ones < RARE) | (asked.users - ones < RARE)
     failing = np.any(rare & (weights > _MATTERS), axis=0)
-    parts = users / users.sum(axis=0)
-    noise = np.sum(parts**2 * answer_variance(truth, lie, share, "fleet") / (users * (truth - lie) ** 2), axis=0)
-    apart = failing & (population == "fleet") & (noise < 1.0 / information.sum(axis=0))
-    for chosen, law, weight in ((failing & ~apart, "sampling", weights), (apart, "fleet", parts)):
+    parts = users / np.maximum(users.sum(axis=0), 1.0)
+    noise = parts**2 * answer_variance(asked.truth, asked.lie, share, "fleet") / (asked.users * slope**2)
+    apart = failing & (population == "fleet") & (noise.sum(axis=0) * information.sum(axis=0) < 1.0)
+    choices: tuple[tuple[NDArray[np.bool_], Population, Floats], ...] = (
+        (failing & ~apart, "sampling", weights),
+        (apart, "fleet", parts),
+    )
+    for chosen, law, weight in choices:
         if chosen.any():
-            some = (array[:, chosen] for array in (truth, lie, ones, users))
-            found = spans(*some, alpha=alpha, population=law, shared=law == "fleet")  # type: ignore[arg-type]
-            low, high = found.weighted(weight[:, chosen])
+            some = questions.values_at(np.flatnonzero(chosen))
+            low, high = spans(some, alpha=alpha, population=law, shared=law == "fleet").weighted(weight[:, chosen])
             lower[chosen] = np.minimum(low, estimate[chosen])
             upper[chosen] = np.maximum(high, estimate[chosen])
     return lower, upper
 
 
-def _careful_share(truth: Floats, lie: Floats, ones: Floats, users: Floats, estimate: Floats, z: float) -> Floats:
+def _careful_share(asked: YesNo, users: Floats, estimate: Floats, z: float) -> Floats:
     """Return the share that the most informative rung sees, drawn towards the middle by z^2 answers."""
-    slope = truth - lie
+    slope = asked.truth - asked.lie
     inside = np.clip(estimate, _EDGE, 1.0 - _EDGE)
-    best = np.argmax(users * slope**2 / answer_variance(truth, lie, inside, "sampling"), axis=0)
-    row = (best, np.arange(ones.shape[1]))
-    drawn = (ones[row] + z * z / 2.0) / (users[row] + z * z)
-    return np.asarray(np.clip((drawn - lie[row]) / slope[row], _EDGE, 1.0 - _EDGE))
+    best = np.argmax(users * slope**2 / answer_variance(asked.truth, asked.lie, inside, "sampling"), axis=0)
+    row = (best, np.arange(asked.values))
+    drawn = (asked.ones[row] + z * z / 2.0) / (asked.users[row] + z * z)
+    return np.asarray(np.clip((drawn - asked.lie[row]) / slope[row], _EDGE, 1.0 - _EDGE))

@@ -53,8 +53,8 @@ def bit_rungs(tally: YesNo) -> BitRungs:
 
 def pooled_bound(tally: YesNo, alpha: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """The bound of a single look: right at that look, and only there."""
-    share, variance, _ = bits_pooled(bit_rungs(tally), "fleet")
-    return np.asarray(share - one_sided_z(alpha) * np.sqrt(variance))
+    found, _ = bits_pooled(bit_rungs(tally), "fleet")
+    return np.asarray(found.shares - one_sided_z(alpha) * np.sqrt(found.variance))
 
 
 @pytest.mark.statistical
@@ -170,8 +170,8 @@ def test_the_e_process_holds_when_rungs_depend_on_answers() -> None:
         users += np.stack([(first == 1).sum(axis=0), (first == 0).sum(axis=0)])
         tally = YesNo.of([chance.truth for chance in chances], [chance.lie for chance in chances], counts, users)
         alarmed |= log_e(tally, SHARE_OF_ONES) >= math.log(1 / alpha)
-        share, variance = bits_stratified(bit_rungs(tally), "sampling")
-        biased |= share - 4 * np.sqrt(variance) > SHARE_OF_ONES
+        found = bits_stratified(bit_rungs(tally), "sampling")
+        biased |= found.shares - 4 * np.sqrt(found.variance) > SHARE_OF_ONES
     assert alarmed.sum() <= most_errors(alpha)
     assert biased.mean() > 0.99, "the moment estimate should be wrong here: the test is blind"
 

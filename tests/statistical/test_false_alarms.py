@@ -79,8 +79,8 @@ def questions(known: Survey, counts: NDArray[np.int64], users: NDArray[np.int64]
 
 def fixed_bound(tally: YesNo, alpha: float) -> NDArray[np.float64]:
     """Return the bound that is right at one look, and only there."""
-    share, variance, _ = bits_pooled(BitRungs(tally.truth, tally.lie, tally.ones, tally.users), "sampling")
-    return np.asarray(share - one_sided_z(alpha) * np.sqrt(variance))
+    found, _ = bits_pooled(BitRungs(tally.truth, tally.lie, tally.ones, tally.users), "sampling")
+    return np.asarray(found.shares - one_sided_z(alpha) * np.sqrt(found.variance))
 
 
 @pytest.mark.statistical

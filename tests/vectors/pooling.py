@@ -9,7 +9,7 @@ import numpy as np
 from estimators.channels.response import REAL
 from estimators.channels.rows import channel_matrix
 from estimators.estimates import Population
-from estimators.inference import em, em_bits, likelihood, pooling
+from estimators.inference import em, em_bits, homogeneity, likelihood, pooling
 from estimators.inference import views as threshold
 from estimators.inference.inversion import Rungs, bit_estimates, retention_estimate, unbiased_covariance
 from estimators.inference.pooling_dense import dense_covariance_fit
@@ -37,7 +37,8 @@ def pool_mle(counts: Table, eps: list[float]) -> Result:
     rungs = Rungs.at_levels(eps, counts)
     maximum = likelihood.retention_mle(rungs)
     assert maximum is not None
-    statistic, freedom = pooling.pearson(rungs, maximum.shares)
+    expected = rungs.users[:, None] * rungs.answer_shares(maximum.shares)
+    statistic, freedom = homogeneity.chi_square(rungs.counts, expected, expected)
     return {
         "pi": maximum.shares,
         "score": likelihood.score(rungs, maximum.shares),

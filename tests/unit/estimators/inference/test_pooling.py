@@ -221,11 +221,12 @@ def test_one_user_one_value_and_silence_are_no_special_cases(method: Method, pop
     assert found.variance.tolist() == [0.0]
 
 
-def test_a_maximum_in_a_corner_claims_no_interval() -> None:
+def test_a_maximum_in_a_corner_keeps_an_interval_around_it() -> None:
     counts = np.array([[50, 1, 0], [60, 0, 0], [70, 0, 0]])
     found = pool_retention("abc", channels(3), counts, counts.sum(axis=1), method="mle")
     assert found.value.tolist() == [1.0, 0.0, 0.0]
-    assert np.all(np.isnan(found.variance))
+    assert np.all(found.upper - found.lower > 0.001)
+    assert np.all((found.lower <= found.value) & (found.value <= found.upper))
 
 
 def test_users_that_climbed_leave_no_trace() -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from estimators.estimates import Population
+from estimators.intervals.always_valid import YesNo
 from estimators.intervals.exact_shares import exact_limits
 from estimators.intervals.rung_shares import RARE, answer_variance, pooled_ends, spans
 
@@ -39,9 +40,8 @@ def ends_of_one_rung(
     users: int, truth: float, lie: float, alpha: float, population: Population
 ) -> tuple[Floats, Floats]:
     counts = np.arange(users + 1.0)[None]
-    full = [np.full_like(counts, number) for number in (truth, lie)]
-    found = spans(*full, counts, np.full_like(counts, users), alpha=alpha, population=population)
-    return found.weighted(np.ones((1, 1)))
+    questions = YesNo.of([truth], [lie], counts, [users])
+    return spans(questions, alpha=alpha, population=population).weighted(np.ones((1, 1)))
 
 
 @pytest.mark.parametrize("population", ["fleet", "sampling"])
@@ -78,8 +78,8 @@ def test_two_rungs_with_shares_of_their_own_are_covered_exactly_enumerated() -> 
         target = float(sum(n * found[0] for n, found in zip(users, laws, strict=True)) / users.sum())
         grid = np.array(list(product(range(21), range(31))), dtype=np.float64).T
         chances = laws[0][1][grid[0].astype(int)] * laws[1][1][grid[1].astype(int)]
-        truth, lie = (np.array([pair[i] for pair in pairs])[:, None] + 0 * grid for i in (0, 1))
-        found = spans(truth, lie, grid, users[:, None] + 0 * grid, alpha=0.05, population="fleet")
+        questions = YesNo.of([pair[0] for pair in pairs], [pair[1] for pair in pairs], grid, users)
+        found = spans(questions, alpha=0.05, population="fleet")
         lower, upper = found.weighted((users / users.sum())[:, None])
         covered = float(chances[(lower <= target + 1e-12) & (target <= upper + 1e-12)].sum())
         assert covered >= LEAST, f"levels {first}, {second}, shares {shares}: {covered:.4f}"
@@ -110,8 +110,8 @@ def test_rare_and_common_counts_meet_without_a_jump() -> None:
 
 def test_a_mirrored_question_has_the_mirrored_interval() -> None:
     for population in ("fleet", "sampling"):
-        lower, upper = ends_of_one_rung(40, 0.8, 0.3, 0.05, population)  # type: ignore[arg-type]
-        back_lower, back_upper = ends_of_one_rung(40, 0.7, 0.2, 0.05, population)  # type: ignore[arg-type]
+        lower, upper = ends_of_one_rung(40, 0.8, 0.3, 0.05, population)
+        back_lower, back_upper = ends_of_one_rung(40, 0.7, 0.2, 0.05, population)
         np.testing.assert_allclose(lower, 1 - back_upper[::-1], atol=0.005)
         np.testing.assert_allclose(upper, 1 - back_lower[::-1], atol=0.005)
 
@@ -129,20 +129,12 @@ def test_a_pooled_interval_does_not_collapse_on_a_sharp_rung_with_few_users() ->
     users, windows, share = np.array([2_000, 20]), 2_000, 0.02
     truth, lie = (np.array([probabilities(level, 2)[i] for level in (0.1, 6.0)])[:, None] for i in (0, 1))
     ones = rng.binomial(users[:, None], lie + (truth - lie) * share, (2, windows)).astype(np.float64)
-    full = [array + np.zeros((2, windows)) for array in (truth, lie)]
     answers = lie + (truth - lie) * share
     information = users[:, None] * (truth - lie) ** 2 / (answers * (1 - answers))
     estimate = np.sum(information * (ones / users[:, None] - lie) / (truth - lie), axis=0) / information.sum()
     deviation = np.full(windows, 1 / np.sqrt(information.sum()))
-    lower, upper = pooled_ends(
-        *full,
-        ones,
-        users[:, None] + 0 * ones,
-        estimate=estimate,
-        deviation=deviation,
-        alpha=0.05,
-        population="sampling",
-    )
+    questions = YesNo.of(truth, lie, ones, users)
+    lower, upper = pooled_ends(questions, estimate=estimate, deviation=deviation, alpha=0.05, population="sampling")
     covered = int(np.sum((lower <= share) & (share <= upper)))
     # Binomial with 2,000 windows: below 1,860 has probability under 1e-4 at a coverage of 0.95.
     assert covered >= 1_860
@@ -150,6 +142,6 @@ def test_a_pooled_interval_does_not_collapse_on_a_sharp_rung_with_few_users() ->
 
 def test_limits_are_monotone_in_the_count() -> None:
     for population in ("fleet", "sampling"):
-        found = exact_limits(200, 0.7, 0.05, RARE - 1, 0.05, population)  # type: ignore[arg-type]
+        found = exact_limits(200, 0.7, 0.05, RARE - 1, 0.05, population)
         assert np.all(np.diff(found.lower) >= -1e-12)
         assert np.all(np.diff(found.upper) >= -1e-12)
