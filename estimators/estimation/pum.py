@@ -11,8 +11,9 @@ from estimators.estimation.uldp import reordered
 from estimators.inference.personal import personal_matrix
 from estimators.inference.pooling import pool_retention
 from estimators.inference.pooling_bits import pool_bits
-from estimators.inference.pooling_result import finish, normal_ends
+from estimators.inference.pooling_result import finish
 from estimators.inference.share_covariance import pooled_covariance
+from estimators.intervals.one_look import two_sided_z
 from estimators.mechanisms.pum import PUM
 from estimators.tally import Tally
 
@@ -28,17 +29,28 @@ class PUMEstimator(Estimator[PUM]):
         found, covariance = self._combined(tally, method, population, alpha)
         spread = personal_matrix(found.value, len(mechanism.sensitive), len(mechanism.tags), mechanism.background)
         slopes = self._slopes(found.value, spread)
-        variance = np.einsum("ij,jk,ik->i", slopes, covariance, slopes)
+        tags = np.zeros(len(spread))
         if population == "fleet":
-            variance = variance + self._chance_of_tags(found.value, spread) / max(found.users, 1)
-        shares, variance = spread @ found.value, np.maximum(variance, 0)
+            tags = self._chance_of_tags(found.value, spread) / max(found.users, 1)
+        shares = spread @ found.value
+        variance = np.maximum(np.einsum("ij,jk,ik->i", slopes, covariance, slopes) + tags, 0)
+
+        def ends(error: float) -> tuple[Floats, Floats]:
+            """Combine the symbols' own distances, which do not vanish where a symbol was never told."""
+            symbols, _ = self._combined(tally, method, population, error)
+            least = two_sided_z(error) ** 2 * variance
+            further = two_sided_z(error) ** 2 * tags
+            down = np.maximum(slopes**2 @ (symbols.value - symbols.lower) ** 2 + further, least)
+            up = np.maximum(slopes**2 @ (symbols.upper - symbols.value) ** 2 + further, least)
+            return shares - np.sqrt(down), shares + np.sqrt(up)
+
         unknown = [tag for tag, row in zip(mechanism.tags, mechanism.background, strict=True) if row is None]
         notes = (f"no background for {', '.join(unknown)}: spread like the other values",) if unknown else ()
         combined = finish(
             (*mechanism.sensitive, *mechanism.others),
             shares,
             variance,
-            normal_ends(shares, variance),
+            ends,
             users=found.users,
             method=found.method,
             population=population,

@@ -231,14 +231,17 @@ def pool_key_values(
             _interleave(scale * np.fmax(high, share), np.fmax(upper, mean)),
         )
 
-    # A mean that could be anything is not estimable, and then its value would only mislead.
+    # A mean that could be anything is not estimable: its value would only mislead, its band says so.
     lower, upper = mean_ends(signs, estimate, covariance_at, alpha)
-    lost = np.isnan(lower) | ((lower <= -1.0) & (upper >= 1.0))
+    lost = (lower <= -1.0) & (upper >= 1.0)
+    unknown = np.isnan(share)
     found = Combined(
-        _interleave(scale * share, mean), _interleave(scale**2 * variance, estimate.mean_variance), ends
-    ).without(_interleave(np.isnan(share), lost | np.isnan(share)))
-    if np.any(lost & ~np.isnan(share)):
-        notes = (*notes, f"{int(np.sum(lost & ~np.isnan(share)))} means are not estimable: too few people have the key")
+        _interleave(scale * share, np.where(lost, np.nan, mean)),
+        _interleave(scale**2 * variance, np.where(lost, np.nan, estimate.mean_variance)),
+        ends,
+    ).without(_interleave(unknown, unknown))
+    if np.any(lost):
+        notes = (*notes, f"{int(np.sum(lost))} means are not estimable: too few people have the key")
     return finish(
         labels,
         found.shares,

@@ -23,7 +23,7 @@ from estimators.inference.pooling_dense import pool_dense
 from estimators.inference.pooling_result import Combined, choose_method, finish, no_estimate, uninformative_notes
 from estimators.intervals.always_valid import YesNo
 from estimators.intervals.one_look import check_alpha
-from estimators.intervals.rung_shares import answer_variance, pooled_ends, spans
+from estimators.intervals.rung_shares import pooled_ends, stratified_ends, stratified_variance
 
 __all__ = ["pool_bits", "pool_dense", "pool_retention"]
 
@@ -193,23 +193,20 @@ def _weights(rungs: Rungs, inverse_information: Floats, shares: Floats) -> Float
 
 
 def _stratified(rungs: Rungs, population: Population) -> Combined:
-    weights = (rungs.users / rungs.total)[:, None]
     if rungs.size == 1:
         # The only value has share one.
         certain = np.ones(1)
         return Combined(certain, np.zeros(1), lambda alpha: (certain, certain))  # noqa: ARG005  # certain at any rate
-    truth, users = rungs.sigma[:, None] + rungs.base, rungs.users[:, None]
-    noise = answer_variance(truth, rungs.base, rungs.inverted, population) / (users * rungs.sigma[:, None] ** 2)
     covariance = None
     if rungs.size <= _JOINT_VALUES:
         inside = np.stack([clip_to_simplex(share) for share in rungs.inverted])
         covariance = stratified_covariance(rungs.sigma, rungs.base, inside, rungs.users, population)
-    questions = YesNo.of(truth, rungs.base, rungs.counts, rungs.users)
+    questions = YesNo.of(rungs.sigma[:, None] + rungs.base, rungs.base, rungs.counts, rungs.users)
 
     def ends(alpha: float) -> tuple[Floats, Floats]:
-        return spans(questions, alpha=alpha, population=population).weighted(weights)
+        return stratified_ends(questions, alpha=alpha, population=population)
 
-    return Combined(stratified(rungs), np.sum(weights**2 * noise, axis=0), ends, covariance)
+    return Combined(stratified(rungs), stratified_variance(questions, population), ends, covariance)
 
 
 def _pooled(rungs: Rungs, fit: Gls, population: Population) -> Combined:

@@ -18,7 +18,7 @@ from estimators.inference.inversion import check_tally
 from estimators.inference.pooling_result import Combined, choose_method, finish, no_estimate, uninformative_notes
 from estimators.intervals.always_valid import YesNo
 from estimators.intervals.one_look import check_alpha
-from estimators.intervals.rung_shares import answer_variance, pooled_ends, spans
+from estimators.intervals.rung_shares import pooled_ends, stratified_ends, stratified_variance
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -135,12 +135,11 @@ def bits_stratified(bits: BitRungs, population: Population) -> Combined:
     """Return the mean of all debiased bits."""
     weights = bits.users / np.maximum(bits.total, 1.0)
     inverted = (bits.observed - bits.lie) / bits.sigma
-    noise = answer_variance(bits.truth, bits.lie, inverted, population) / (np.maximum(bits.users, 1.0) * bits.sigma**2)
 
     def ends(alpha: float) -> tuple[Floats, Floats]:
-        return spans(bits.questions, alpha=alpha, population=population).weighted(weights)
+        return stratified_ends(bits.questions, alpha=alpha, population=population)
 
-    return Combined((weights * inverted).sum(axis=0), (weights**2 * noise).sum(axis=0), ends)
+    return Combined((weights * inverted).sum(axis=0), stratified_variance(bits.questions, population), ends)
 
 
 def bits_pooled(bits: BitRungs, population: Population) -> tuple[Combined, bool]:

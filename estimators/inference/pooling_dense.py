@@ -24,7 +24,7 @@ from estimators.inference.pooling_result import (
 )
 from estimators.intervals.always_valid import YesNo
 from estimators.intervals.one_look import check_alpha, two_sided_z
-from estimators.intervals.rung_shares import pooled_ends, spans
+from estimators.intervals.rung_shares import pooled_ends, stratified_ends
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -218,12 +218,10 @@ def _apart_ends(
     matrices: Floats, counts: Floats, questions: YesNo | None, fit: DenseFit, population: Population
 ) -> Ends:
     """Return intervals of the stratified estimate: normal ones at careful shares unless answers are yes or no."""
-    users = counts.sum(axis=1)
 
     def ends(alpha: float) -> tuple[Floats, Floats]:
         if questions is not None:
-            found = spans(questions, alpha=alpha, population=population)
-            return found.weighted((users / users.sum())[:, None])
+            return stratified_ends(questions, alpha=alpha, population=population)
         careful = dense_stratified(matrices, counts, population, drawn=two_sided_z(alpha) ** 2)
         assert careful is not None
         return normal_ends(fit.shares, careful.variance)(alpha)

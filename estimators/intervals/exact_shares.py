@@ -33,12 +33,13 @@ _TIE = 1e-9
 
 
 class ExactLimits(NamedTuple):
-    """For every count 0, 1, ...: the ends of the accepted shares, the most acceptable share, whether 0 is accepted."""
+    """For every count 0, 1, ...: ends of the accepted shares, the most acceptable one, whether 0 and 1 are accepted."""
 
     lower: Floats
     upper: Floats
     centre: Floats
     zero: NDArray[np.bool_]
+    one: NDArray[np.bool_]
 
 
 @lru_cache(maxsize=_TABLES)
@@ -76,12 +77,12 @@ def exact_limits(users: int, truth: float, lie: float, most: int, alpha: float, 
         half = 0.5 / users
         lower = np.where((shares[first] - lower) * users <= 1.0 + _TIE, shares[first], lower) - half
         upper = np.where((upper - shares[last]) * users <= 1.0 + _TIE, shares[last], upper) + half
-    return ExactLimits(lower, upper, shares[best], accepted[0])
+    return ExactLimits(lower, upper, shares[best], accepted[0], accepted[-1] & (shares[-1] >= 1.0))
 
 
 @lru_cache(maxsize=_NEAR)
 def exact_near(users: int, truth: float, lie: float, ones: int, alpha: float) -> tuple[float, float, float]:
-    """Return ends and centre of the accepted shares of a fleet whose answers hardly lie, whatever the count.
+    """Return the most acceptable share of a fleet whose answers hardly lie, and the distances down and up to the ends.
 
     The count is wrong by invented answers and by suppressed ones. Where both are few, the normal law fails although the
     count is large. Every number of devices near the count is tried with its own law.
@@ -108,7 +109,8 @@ def exact_near(users: int, truth: float, lie: float, ones: int, alpha: float) ->
     kept = np.flatnonzero(acceptable > alpha)
     first, last = (kept[0], kept[-1]) if kept.size else (best, best)
     half = 0.5 / users
-    return devices[first] / users - half, devices[last] / users + half, devices[best] / users
+    centre = devices[best] / users
+    return centre, centre - devices[first] / users + half, devices[last] / users + half - centre
 
 
 def _spread(highest: int) -> Ints:

@@ -47,11 +47,14 @@ class Spans:
     down: Floats
     up: Floats
 
-    def weighted(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Return the ends of the interval of sum_g weights[g] share[g], per value."""
+    def weighted(self, weights: Floats, between: Floats | float = 0.0) -> tuple[Floats, Floats]:
+        """Return the ends of the interval of sum_g weights[g] share[g], per value.
+
+        between is a further squared distance, for what scatters beside the rungs' own shares.
+        """
         centre = np.sum(weights * self.centre, axis=0)
-        down = np.sqrt(np.sum((weights * self.down) ** 2, axis=0))
-        up = np.sqrt(np.sum((weights * self.up) ** 2, axis=0))
+        down = np.sqrt(np.sum((weights * self.down) ** 2, axis=0) + between)
+        up = np.sqrt(np.sum((weights * self.up) ** 2, axis=0) + between)
         return np.asarray(centre - down), np.asarray(centre + up)
 
 
@@ -75,8 +78,7 @@ def spans(questions: YesNo, *, alpha: float, population: Population, shared: boo
     found = Spans(centre, down, up)
     for place in zip(*np.nonzero(quiet), strict=True):
         law = (int(users[place]), float(truth[place]), float(lie[place]), int(ones[place]))
-        low, high, middle = exact_near(*law, alpha / int(sharing[place]))
-        centre[place], down[place], up[place] = middle, middle - low, high - middle
+        centre[place], down[place], up[place] = exact_near(*law, alpha / int(sharing[place]))
     _fill_rare(found, asked, rare, sharing, alpha, population)
     for part in (centre, down, up):
         part[~live] = 0.0
@@ -116,15 +118,54 @@ def _fill_rare(
         chosen = rare & np.all(laws == law, axis=-1)
         table = exact_limits(int(n), p, q, RARE - 1, alpha / rungs, population)
         at = counts[chosen]
-        seen, zero = (at / n - q) / (p - q), table.zero[at]
+        seen, zero, one = (at / n - q) / (p - q), table.zero[at], table.one[at]
         middle = table.centre[at] if population == "fleet" else np.clip(seen, table.lower[at], table.upper[at])
-        # Where even the share 0 is accepted, fewer answers than noise alone gives may come: the centre keeps that.
-        middle = np.where(zero, np.minimum(seen, middle), middle)
-        noise = two_sided_z(alpha) * np.sqrt(q * (1.0 - q) / n) / (p - q)
-        below = np.where(zero, np.maximum(middle - table.lower[at], noise), middle - table.lower[at])
-        below, above = np.maximum(below, 0.0), np.maximum(table.upper[at] - middle, 0.0)
+        # Where even the share 0 is accepted, fewer answers than noise alone gives may come, and at 1 likewise more: the
+        # centre keeps that, and so does the distance. A distance cut at 0 or 1 would leave other rungs no room.
+        middle = np.where(zero, np.minimum(seen, middle), np.where(one, np.maximum(seen, middle), middle))
+        below, above = middle - table.lower[at], table.upper[at] - middle
+        scale = two_sided_z(alpha) / (np.sqrt(n) * (p - q))
+        below = np.where(zero, np.maximum(below, scale * np.sqrt(q * (1.0 - q))), np.maximum(below, 0.0))
+        above = np.where(one, np.maximum(above, scale * np.sqrt(p * (1.0 - p))), np.maximum(above, 0.0))
         found.centre[chosen] = 1.0 - middle if mirror else middle
         found.down[chosen], found.up[chosen] = (above, below) if mirror else (below, above)
+
+
+def stratified_variance(questions: YesNo, population: Population) -> Floats:
+    """Return the variance of the mean of all debiased answers, each rung at its own possible share."""
+    asked, live = _normal_form(questions)
+    parts = np.where(live, asked.users, 0.0)
+    total = np.maximum(parts.sum(axis=0), 1.0)
+    shares = (asked.ones / asked.users - asked.lie) / (asked.truth - asked.lie)
+    noise = answer_variance(asked.truth, asked.lie, shares, population) / (asked.truth - asked.lie) ** 2
+    own = np.sum(parts * noise, axis=0) / total**2
+    return np.asarray(own + _between(shares, parts, noise) if population == "sampling" else own)
+
+
+def stratified_ends(questions: YesNo, *, alpha: float, population: Population) -> tuple[Floats, Floats]:
+    """Return the ends of the interval of the mean share of all who answered, whatever the rungs hold."""
+    asked, live = _normal_form(questions)
+    parts = np.where(live, asked.users, 0.0)
+    between: Floats | float = 0.0
+    if population == "sampling":
+        shares = (asked.ones / asked.users - asked.lie) / (asked.truth - asked.lie)
+        noise = answer_variance(asked.truth, asked.lie, shares, population) / (asked.truth - asked.lie) ** 2
+        between = two_sided_z(alpha) ** 2 * _between(shares, parts, noise)
+    found = spans(questions, alpha=alpha, population=population)
+    return found.weighted(parts / np.maximum(parts.sum(axis=0), 1.0), between)
+
+
+def _between(shares: Floats, users: Floats, noise: Floats) -> Floats:
+    """Return what the random sizes of rungs with different shares add to the variance of a sample's mean share.
+
+    sum_g w_g (share_g - mean)^2 / n, less what the noise of the shares contributes to it, not below 0.
+    """
+    total = np.maximum(users.sum(axis=0), 1.0)
+    weights = users / total
+    inside = np.clip(shares, 0.0, 1.0)
+    spread = np.sum(weights * (inside - np.sum(weights * inside, axis=0)) ** 2, axis=0)
+    apparent = np.sum(np.where(users > 0, weights * (1.0 - weights) * noise / np.maximum(users, 1.0), 0.0), axis=0)
+    return np.asarray(np.maximum(spread - apparent, 0.0) / total)
 
 
 def answer_variance(truth: Floats, lie: Floats, shares: Floats, population: Population) -> Floats:
