@@ -10,6 +10,7 @@ from deploy.docs import BLOCKS, DOCS, generated_block
 from estimators.channels.response import REAL
 from producers.survey.check import USERS, explain
 from producers.survey.outlook import outlook
+from producers.survey.survey import Survey
 from tests.support.surveys import INDEPENDENT, survey, survey_text
 from tests.unit.streams.cli.test_main import run
 
@@ -30,16 +31,14 @@ def test_liars_move_an_estimate_by_their_score() -> None:
     assert top.attackers_for_half_width == pytest.approx(1_000 * top.half_width / furthest, rel=0.05, abs=1)
 
 
-def test_liars_who_run_ahead_count_for_more_unless_rungs_are_stratified() -> None:
-    low = outlook(survey(lifetime=INDEPENDENT), users=1_000, attackers=10, band=None)[0]
+@pytest.mark.parametrize("known", [survey(lifetime=INDEPENDENT), survey()], ids=["independent", "any"])
+def test_liars_who_run_ahead_gain_nothing(known: Survey) -> None:
+    """Pooled, a few reports on a sharp rung counted many times; rungs that cannot be compared are not pooled."""
+    low = outlook(known, users=1_000, attackers=10, band=None)[0]
     assert low.loudest_score is not None
     assert low.loudest_ahead is not None
-    assert low.loudest_ahead > 2 * low.loudest_score
-    assert low.shift == pytest.approx(10 / 1_000 * (low.loudest_ahead - 1 / 3), rel=0.05)
-    low = outlook(survey(), users=1_000, attackers=10, band=None)[0]
-    assert low.loudest_ahead is not None
-    assert low.loudest_score is not None
     assert low.loudest_ahead < low.loudest_score
+    assert low.shift == pytest.approx(10 / 1_000 * (low.loudest_score - 1 / 3), rel=0.1)
 
 
 def test_the_devices_for_a_band_give_that_band() -> None:
