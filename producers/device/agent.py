@@ -149,9 +149,17 @@ class Device:
         if not self._takes_part(survey):
             return ()
         starts, plain = survey.windows.starts(now_ms), msgspec.json.encode(value)
-        with self._ledger.transaction():
-            known = {start: self._ledger.chain(survey.id, start) is not None for start in starts}
-            chains = [self._chain_for(survey, start, value, now_ms) for start in starts]
+        try:
+            with self._ledger.transaction():
+                known = {start: self._ledger.chain(survey.id, start) is not None for start in starts}
+                chains = [self._chain_for(survey, start, value, now_ms) for start in starts]
+        except BudgetError as error:
+            if len(starts) == 1:
+                raise
+            raise BudgetError(
+                f"{error}; the value belongs to {len(starts)} windows, which are answered all or none: nothing was "
+                "released for any of them"
+            ) from None
         # Only for the windows that are open now: the value is forgotten with them.
         self._values = {key: held for key, held in self._values.items() if key[0] != survey.id or key[1] in starts}
         for start in starts:

@@ -1,0 +1,27 @@
+"""Copies of surveys for the demo: everything that takes time shrinks by one factor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streams.local.demo_surveys import SLACK_MS, WINDOWS, scaled_copy
+from tests.support.surveys import survey_text
+
+SECONDS = 60
+
+
+@pytest.mark.parametrize("jitter", ["", 'jitter = "0s"', 'jitter = "12h"'])
+def test_a_copy_settles_ten_windows_in_time_and_its_jitter_shrinks_along(tmp_path: Path, jitter: str) -> None:
+    path, folder = tmp_path / "daily.toml", tmp_path / "copies"
+    folder.mkdir()
+    opens, size, retention = 'opens = ["0s", "6h", "12h"]', 'size = "1d"', 'retention = "9d"'
+    path.write_text(survey_text(jitter=jitter, opens=opens, size=size, retention=retention))
+    copy = scaled_copy(path, folder, SECONDS)
+    survey = copy.survey
+    whole_ms = 0 if jitter == 'jitter = "0s"' else 43_200_000
+    # Window sizes are rounded to 100 ms, and half of that is in a jitter that follows from the window.
+    assert survey.jitter_ms == pytest.approx(whole_ms * copy.factor, abs=51)
+    last_ms = survey.windows.size_ms + survey.opens_ms[-1] + survey.jitter_ms
+    assert WINDOWS * survey.windows.step_ms + last_ms < SECONDS * 1_000 - SLACK_MS
