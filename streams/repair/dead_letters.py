@@ -1,7 +1,8 @@
 """Inspects dead letters, and replays those that a worker would accept now.
 
 A dead letter is worth a replay when its fault is gone: its survey is known now, its version can be read now, its
-window has begun. The worker's own check decides. Replaying twice is harmless: a report counts once.
+window has begun, its rung has opened. The worker's own check decides. Replaying twice is harmless: a report counts
+once.
 """
 
 from __future__ import annotations

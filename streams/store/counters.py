@@ -17,6 +17,7 @@ REASONS: Final = (
     "window",
     "future",
     "rung",
+    "early",
     "token",
     "group",
     "answer",

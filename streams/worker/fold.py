@@ -140,7 +140,7 @@ def check(batches: Sequence[FetchBatch], surveys: SurveyLookup, partitions: int,
         )
         chosen = chosen[codes[chosen] == kernels.GOOD]
         if len(chosen):
-            _take(checked, survey, words, frames, chosen, codes)
+            _take(checked, survey, words, frames, joined.timestamps_ms[frames[chosen, kernels.MESSAGE]], chosen, codes)
 
     for row in np.flatnonzero(codes):
         frames[row, [kernels.START, kernels.LENGTH]] = origins[row]
@@ -174,10 +174,21 @@ def _judge(survey: Survey, frames: Ints, timestamps: Ints, partition: Ints, part
     )
 
 
-def _take(checked: Checked, survey: Survey, words: Words, frames: Ints, chosen: Ints, codes: Ints) -> None:
-    """Pack the reports of these frames, refuse frames with impossible ones, group the rest by log."""
+def _opened(survey: Survey, window: Ints, timestamps: Ints) -> Ints:
+    """Return how many rungs were open when frames of these windows came, by the broker's time and the survey's skew.
+
+    Rung 0 is open since the start of its window; whether that has come is judged before, as `future`.
+    """
+    since_end_ms = timestamps + survey.skew_ms - survey.windows.size_ms - window
+    return 1 + np.searchsorted(np.array(survey.opens_ms[1:]), since_end_ms, side="right").astype(np.int64)
+
+
+def _take(
+    checked: Checked, survey: Survey, words: Words, frames: Ints, timestamps: Ints, chosen: Ints, codes: Ints
+) -> None:
+    """Pack the reports of these frames, refuse frames with impossible or early ones, group the rest by log."""
     order = np.lexsort((frames[chosen, kernels.SHARD], frames[chosen, kernels.WINDOW_MS]))
-    chosen = chosen[order]
+    chosen, timestamps = chosen[order], timestamps[order]
     shape = checked.shapes[survey.id]
     counts = frames[chosen, kernels.COUNT]
     packed: Words = np.empty((int(counts.sum()), shape.entry_words), dtype=np.uint64)
@@ -191,6 +202,7 @@ def _take(checked: Checked, survey: Survey, words: Words, frames: Ints, chosen: 
         shape.rungs,
         shape.groups,
         shape.shards,
+        _opened(survey, frames[chosen, kernels.WINDOW_MS], timestamps),
         packed,
         faults,
     )
@@ -338,7 +350,7 @@ def warm_up() -> None:
     kernels.scan_frames(words, none, none, np.zeros((1, kernels.FRAME_FIELDS), dtype=np.int64), np.zeros(1, np.uint64))
     shape = Shape(kind="index", size=2, width=1, rungs=1, groups=1)
     packed: Words = np.zeros((0, shape.entry_words), dtype=np.uint64)
-    kernels.pack_frames(words, none, none, none, 1, 1, 1, 1, packed, none)
+    kernels.pack_frames(words, none, none, none, 1, 1, 1, 1, none, packed, none)
     table = Table(shape)
     table.fold(packed)
     table.fold_log(b"")

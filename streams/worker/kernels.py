@@ -124,7 +124,7 @@ def scan_frames(words: Words, starts: Ints, lengths: Ints, frames: Ints, digests
     return row
 
 
-PACK_FAULTS: Final = ("", "rung", "token", "group")
+PACK_FAULTS: Final = ("", "rung", "token", "group", "early")
 """Reasons behind the numbers in the `faults` of `pack_frames`."""
 
 
@@ -138,12 +138,14 @@ def pack_frames(
     rungs: int,
     groups: int,
     shards: int,
+    opened: Ints,
     out: Words,
     faults: Ints,
 ) -> None:
     """Pack the reports of all frames into `out`, one entry a row, and note the first fault of each frame.
 
-    `starts` are byte positions of frames in `words` whose lengths were checked against the survey's layout.
+    `starts` are byte positions of frames in `words` whose lengths were checked against the survey's layout; `opened` is
+    the number of rungs that were open when each frame came.
     Long because it is one loop, and calls inside it would cost time per report.
     """
     row = 0
@@ -162,8 +164,8 @@ def pack_frames(
                 fault = 2
             at = rung_at + i
             rung = (words[at >> 3] >> np.uint64((at & 7) << 3)) & _BYTE
-            if np.int64(rung) >= rungs and fault == 0:
-                fault = 1
+            if np.int64(rung) >= opened[frame] and fault == 0:
+                fault = 1 if np.int64(rung) >= rungs else 4
             out[row, 0] = words[tokens + _TOKEN_WORDS * i]
             second = (second & _NAME_MASK) | ((rung + _ONE) & _BYTE) << _RUNG_SHIFT
             target = ANSWER_AT

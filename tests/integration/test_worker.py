@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from estimators.estimation.registry import estimator_of
+from producers.clock import system_clock
 from producers.wire.layout import HEADER_BYTES
 from producers.wire.shards import shards_of
 from streams.local.process import free_ports
@@ -105,6 +106,8 @@ def _dead_letters(system: System) -> dict[str, bytes]:
         "partition": changed(32, struct.pack("<H", 1)),
         "window": frame(replace(some, window_ms=some.window_ms + 1)),
         "future": frame(replace(some, window_ms=some.window_ms + 60 * MINUTE_MS)),
+        # The next window may begin early by the skew, but its rungs have not opened.
+        "early": frame(replace(some, window_ms=system.survey.windows.latest(system_clock()) + MINUTE_MS)),
     }
 
 

@@ -84,7 +84,10 @@ class System:
         self.settings = Settings(kafka=kafka, redis=redis_url, prefix=prefix, surveys=str(folder), tick_ms=200)
         self.folder = folder
         self.store: RedisStore = open_store(self.settings)
-        self.window_ms = self.survey.windows.latest(system_clock())
+        # The newest window whose rungs are all open: reports of any rung count.
+        self.window_ms = self.survey.windows.latest(
+            system_clock() - self.survey.windows.size_ms - self.survey.opens_ms[-1]
+        )
         self._producer = Producer(librdkafka_options(self.settings) | {"message.max.bytes": 2 << 20})
         self._workers = 0
 

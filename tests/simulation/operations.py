@@ -47,7 +47,8 @@ class Emit:
 class Late:
     """A fleet sends many reports in one message, for a window that began `windows` windows ago (0: the open one).
 
-    Reports are (user, rung, answer); with few users most of them repeat or contradict an earlier one.
+    Reports are (user, rung, answer); with few users most of them repeat or contradict an earlier one. A frame with a
+    rung that has not opened yet is refused.
     """
 
     reports: tuple[tuple[int, int, int], ...] = ((0, 0, 0),)
@@ -59,7 +60,19 @@ class Late:
         for report in made_reports(self.reports):
             by_partition.setdefault(partition_of(shard_of(report.token, SURVEY), PARTITIONS), []).append(report)
         for partition, reports in by_partition.items():
-            world.bus.append(partition, message_of(reports, window_ms), [(window_ms, report) for report in reports])
+            early = {
+                shard_of(report.token, SURVEY) for report in reports if not opened(report, window_ms, world.clock())
+            }
+            genuine = [(window_ms, report) for report in reports if shard_of(report.token, SURVEY) not in early]
+            _, offset = world.bus.append(partition, message_of(reports, window_ms), genuine)
+            for shard in early:
+                frame = message_of([some for some in reports if shard_of(some.token, SURVEY) == shard], window_ms)
+                world.expected_dead.add((f"{TOPIC}[{partition}]@{offset}", "early", frame))
+
+
+def opened(report: Report, window_ms: int, now_ms: int) -> bool:
+    """Tell whether the rung of a report is open at this time, but for the skew that the survey allows."""
+    return not report.rung or now_ms + SURVEY.skew_ms >= window_ms + WINDOW_MS + SURVEY.opens_ms[report.rung]
 
 
 @dataclass(frozen=True)
@@ -77,8 +90,8 @@ class Duplicate:
         again = records[self.offset % len(records)]
         place = f"{TOPIC}[{partition}]@{again.offset}"
         dead = {(reason, frame) for where, reason, frame in world.expected_dead if where == place}
-        if any(reason == "future" for reason, _ in dead):
-            return  # by now it may be of the present
+        if any(reason in ("future", "early") for reason, _ in dead):
+            return  # by now its window may have begun, and its rung may be open
         _, offset = world.bus.append(partition, again.value, again.genuine)
         world.expected_dead |= {
             (f"{TOPIC}[{partition}]@{offset}", reason, frame)
@@ -123,8 +136,9 @@ class Corrupt:
         window_ms = SURVEY.windows.latest(world.clock())
         partition = 0
         before = made_reports([(8, 0, 1)]) if self.good_before and self.reason != "empty" else []
-        after = made_reports([(12, 1, 2)]) if self.good_after and self.reason != "empty" else []
-        bad = damaged(self.reason, window_ms)
+        after = made_reports([(12, 0, 2)]) if self.good_after and self.reason != "empty" else []
+        # No rung above the first is open before the next window begins.
+        bad = damaged(self.reason, window_ms + WINDOW_MS if self.reason == "early" else window_ms)
         head, tail = message_of(before, window_ms), message_of(after, window_ms)
         if self.reason in ("length", "magic"):
             bad, tail, after = bad + tail, b"", []
@@ -302,11 +316,11 @@ def message_of(reports: Sequence[Report], window_ms: int) -> bytes:
 
 def damaged(reason: str, window_ms: int) -> bytes:
     """Return a frame of partition 0 that is wrong in exactly one way."""
-    good = message_of(made_reports([(0, 2, 3)]), window_ms)
+    good = message_of(made_reports([(0, 0, 3)]), window_ms)
     if reason == "empty":
         return b""
-    if reason == "rung":
-        return good[:64] + b"\x07" + good[65:]
+    if reason in ("rung", "early"):
+        return good[:64] + (b"\x07" if reason == "rung" else b"\x02") + good[65:]
     position, raw = {
         "magic": (0, b"X"),
         "version": (3, b"\x02"),

@@ -35,7 +35,19 @@ def valid_answer(survey: Survey, number: int) -> bytes:
 
 
 _INTERESTING = [0, 1, 2, 7, 8, 39, 40, 41, 48, 0xFF, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF]
-_TIMES = [0, -1, 1, WINDOW, WINDOW + 1, WINDOW - WINDOW_MS, WINDOW + WINDOW_MS, 2**63 - 1, -(2**63), NOW_MS]
+_TIMES = [
+    0,
+    -1,
+    1,
+    WINDOW,
+    WINDOW + 1,
+    WINDOW - WINDOW_MS,
+    WINDOW + WINDOW_MS,
+    WINDOW + 2 * WINDOW_MS,
+    2**63 - 1,
+    -(2**63),
+    NOW_MS,
+]
 _FIELDS = [(0, "<B"), (3, "<B"), (4, "<I"), (8, "<Q"), (16, "<q"), (24, "<q"), (32, "<H"), (34, "<I"), (38, "<H")]
 
 
@@ -129,10 +141,12 @@ def _judge(frame: bytes, known: dict[bytes, Survey], partition: int, partitions:
     for wrong, reason in checks:
         if wrong:
             return reason
-    return _judge_reports(frame, survey, shard, count)
+    end_ms = window_ms + survey.windows.size_ms
+    opened = [not rung or end_ms + opens_ms <= NOW_MS + survey.skew_ms for rung, opens_ms in enumerate(survey.opens_ms)]
+    return _judge_reports(frame, survey, shard, count, opened)
 
 
-def _judge_reports(frame: bytes, survey: Survey, shard: int, count: int) -> str:
+def _judge_reports(frame: bytes, survey: Survey, shard: int, count: int, opened: Sequence[bool]) -> str:
     """Return the first fault of the first report that has one; an impossible answer only if nothing else is wrong."""
     header = wire.Header(VERSION, frame[8:16], 0, 0, shard, count, 0, len(frame))
     columns = wire.columns(frame, header, survey.layout)
@@ -141,6 +155,8 @@ def _judge_reports(frame: bytes, survey: Survey, shard: int, count: int) -> str:
             return "token"
         if columns.rungs[row] >= survey.mechanism.rungs:
             return "rung"
+        if not opened[columns.rungs[row]]:
+            return "early"
         if columns.groups is not None and columns.groups[row] >= survey.mechanism.groups:
             return "group"
     answers = columns.answers

@@ -21,9 +21,10 @@ from streams.store.shape import Shape
 from tests.support.precedence import Ranked, winner
 
 WINDOW_MS = 60_000
-NOW_MS = 4_000_000_020_000
+WINDOW = 4_000_000_020_000 // WINDOW_MS * WINDOW_MS
 """In the future, so that keys that expire soon after it are not gone in a real Redis yet."""
-WINDOW = NOW_MS // WINDOW_MS * WINDOW_MS
+NOW_MS = WINDOW + WINDOW_MS + 20_000
+"""In the next window: all rungs of WINDOW are open."""
 TOPIC = "thaw.reports.v1"
 
 
@@ -76,11 +77,10 @@ def survey_of(mechanism: Specification, *, name: str = "test", shards: int = 4, 
         skew_ms=5_000,
         lifetime_epsilon=100.0,
         shards=shards,
-        method="pooled",
+        method="stratified",
         alpha=0.05,
         population="fleet",
         accept_risk="",
-        rungs="independent",
     )
 
 

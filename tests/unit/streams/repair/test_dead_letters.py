@@ -72,6 +72,12 @@ def test_a_replay_sends_what_is_alive_once_and_counts_the_rest() -> None:
 
 def test_a_survey_that_became_known_and_a_window_that_began_bring_letters_back() -> None:
     assert judge(letter(GOOD), SurveyDict(), PARTITIONS, NOW_MS) == ([], ["survey"])
-    early = changed(16, struct.pack("<q", WINDOW + WINDOW_MS))
+    early = changed(16, struct.pack("<q", WINDOW + 2 * WINDOW_MS))
     assert judge(letter(early), ALL, PARTITIONS, NOW_MS) == ([], ["future"])
+    assert judge(letter(early), ALL, PARTITIONS, NOW_MS + WINDOW_MS) == ([Message(1, early)], [])
+
+
+def test_a_rung_that_has_opened_brings_its_letter_back() -> None:
+    early = frame_of(CATEGORICAL, [Report(token_in(1, 1, CATEGORICAL), 3, b"\1")], window_ms=WINDOW + WINDOW_MS)
+    assert judge(letter(early), ALL, PARTITIONS, NOW_MS) == ([], ["early"])
     assert judge(letter(early), ALL, PARTITIONS, NOW_MS + WINDOW_MS) == ([Message(1, early)], [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -94,6 +95,8 @@ def changed(frame: bytes, position: int, form: str, value: object) -> bytes:
     return bytes(raw)
 
 
+OPEN = WINDOW + WINDOW_MS
+"""The window that is open at NOW_MS."""
 GOOD = frame_of(CATEGORICAL, [report()])
 PLANES = frame_of(KEY_VALUE_PLANES, [Report(token_in(0, 1, KEY_VALUE_PLANES), 0, b"\0\4\0")])
 GROUPED = [Report(token_in(0, 1, BITS_IN_GROUPS), 0, bytes(16), group) for group in (0, 1, 2)]
@@ -107,10 +110,11 @@ BAD: dict[str, tuple[str, bytes]] = {
     "shard that does not exist": ("shard", changed(GOOD, 32, "<H", 4)),
     "shard of another partition": ("partition", frame_of(CATEGORICAL, [report(shard=1)])),
     "window that starts nowhere": ("window", changed(GOOD, 16, "<q", WINDOW + 1)),
-    "window in the future": ("future", changed(GOOD, 16, "<q", WINDOW + WINDOW_MS)),
+    "window in the future": ("future", changed(GOOD, 16, "<q", WINDOW + 2 * WINDOW_MS)),
     "last window there is": ("future", changed(GOOD, 16, "<q", (2**63 - 1) // WINDOW_MS * WINDOW_MS)),
     "rung outside the ladder": ("rung", frame_of(CATEGORICAL, [report(), report(rung=4)])),
     "highest rung a byte can hold": ("rung", frame_of(CATEGORICAL, [report(rung=255)])),
+    "rung that has not opened": ("early", frame_of(CATEGORICAL, [report(), report(rung=1)], window_ms=OPEN)),
     "token of another shard": ("token", frame_of(CATEGORICAL, [report(), report(shard=2)])),
     "answer outside the domain": ("answer", frame_of(CATEGORICAL, [report(), report(answer=b"\5")])),
     "answer that no device gives": ("answer", PLANES),
@@ -207,6 +211,35 @@ def test_the_oldest_window_there_is_has_expired() -> None:
 def test_a_clock_may_be_ahead_by_the_allowance_and_no_more(timestamp_ms: int, reason: str | None) -> None:
     checked = look(batch_of(GOOD, timestamp_ms=timestamp_ms))
     assert [letter.reason for letter in checked.dead_letters] == ([reason] if reason else [])
+
+
+OPENING = replace(CATEGORICAL, opens_ms=(0, 0, 10_000, 30_000))
+
+
+@pytest.mark.parametrize(
+    ("rung", "opens_ms"), [(0, WINDOW), (1, END), (2, END + 10_000), (3, END + 30_000)], ids=lambda number: str(number)
+)
+def test_a_rung_is_taken_once_it_has_opened_by_the_brokers_time_and_the_skew(rung: int, opens_ms: int) -> None:
+    """No rung counts before its window starts, and none above the first before it opens."""
+    frame = frame_of(OPENING, [report(), report(rung=rung)])
+    for timestamp_ms, reason in ((opens_ms - 5_000, None), (opens_ms - 5_001, "early" if rung else "future")):
+        checked = check([batch_of(frame, timestamp_ms=timestamp_ms)], SurveyDict(OPENING), PARTITIONS, NOW_MS)
+        assert [letter.reason for letter in checked.dead_letters] == ([reason] if reason else [])
+        assert bool(checked.reports) == (reason is None)
+
+
+def test_frames_of_one_batch_are_judged_each_by_its_own_record_and_window() -> None:
+    top, earlier = [report(rung=3)], WINDOW - WINDOW_MS
+    frames = [frame_of(OPENING, top, window_ms=window_ms) for window_ms in (WINDOW, earlier)]
+    before, after = END + 24_999, END + 25_000
+    batches = [
+        batch_of(frames[0] + frames[1], timestamp_ms=before),
+        batch_of(frames[1] + frames[0], start=1, timestamp_ms=after),
+    ]
+    checked = check(batches, SurveyDict(OPENING), PARTITIONS, NOW_MS)
+    assert [letter[2:] for letter in checked.dead_letters] == [(0, "early", frames[0])]
+    assert {key.window_ms: len(rows) for key, rows in checked.reports.items()} == {WINDOW: 1, earlier: 2}
+    assert checked.refused == {(OPENING.id, WINDOW): Counters(rejected={"early": 1})}
 
 
 def test_an_unknown_digest_is_looked_up_once_a_batch() -> None:
