@@ -48,7 +48,7 @@ def estimate_blocks(
     if population == "sampling":
         # s(1 - s)/N is 1/(4N) - (1 - 2s)^2/(4N): sampling only shifts both terms.
         terms = (level + 0.25 / total, slope + 0.25 / total)
-        lower, upper = score_interval(pi, *terms, two_sided_z(alpha))
+        lower, upper = score_interval(pi, *terms, two_sided_z(alpha), least=0.5 / total)
     else:
         lower, upper = _fleet_interval(deck, answers, users, pi, terms, alpha)
     # At the middle of the interval: at an estimate of 0 or 1 the plug-in variance would be 0, which is too small.
@@ -73,11 +73,11 @@ def estimate_blocks(
     )
 
 
-def score_interval(pi: float, level: float, slope: float, z: float) -> tuple[float, float]:
+def score_interval(pi: float, level: float, slope: float, z: float, *, least: float = 0.0) -> tuple[float, float]:
     """Return all shares s in [0, 1] with (pi - s)^2 <= z^2 (level - slope (1 - 2 s)^2), as an interval around pi.
 
     The variance is that of the share in question, not of the estimate, so that an estimate of 0 or 1 still has a
-    width. Empty intervals (an estimate far outside [0, 1]) become the nearest end.
+    width. An estimate so far outside [0, 1] that no share is accepted gets the nearest end, and `least` beyond it.
     """
     # (pi - s)^2 - z^2 level + z^2 slope (1 - 2s)^2 = a s^2 - 2 b s + c
     z2 = z * z
@@ -86,7 +86,8 @@ def score_interval(pi: float, level: float, slope: float, z: float) -> tuple[flo
     c = pi * pi - z2 * level + z2 * slope
     root = math.sqrt(max(b * b - a * c, 0.0))
     lower, upper = (b - root) / a, (b + root) / a
-    return min(max(lower, 0.0), 1.0), max(min(upper, 1.0), 0.0)
+    lower, upper = min(max(lower, 0.0), 1.0), max(min(upper, 1.0), 0.0)
+    return (max(lower - least, 0.0), min(upper + least, 1.0)) if upper - lower < least else (lower, upper)
 
 
 def exact_interval(deck: Deck, low_answers: int, alpha: float) -> tuple[float, float]:
@@ -99,8 +100,10 @@ def exact_interval(deck: Deck, low_answers: int, alpha: float) -> tuple[float, f
     kept = np.flatnonzero(np.minimum(below, above) > alpha / 2.0)
     if not len(kept):
         nearest = 0.0 if deck.share(_answers(deck, low_answers)) < 0.5 else 1.0
-        return nearest, nearest
-    return float(kept[0]) / deck.size, float(kept[-1]) / deck.size
+        kept = np.array([round(nearest * deck.size)])
+    # Half a person beyond the accepted numbers: no interval has width zero.
+    half = 0.5 / deck.size
+    return max(float(kept[0]) / deck.size - half, 0.0), min(float(kept[-1]) / deck.size + half, 1.0)
 
 
 def _answers(deck: Deck, low_answers: int) -> list[int]:
@@ -132,7 +135,7 @@ def _fleet_interval(
     work = deck.size * (deck.counts[1] + 1 if deck.faces == 3 else 1)
     if deck.faces <= 3 and len(complete) == 1 and int(users.sum()) == deck.size and work <= _EXACT_WORK:
         return exact_interval(deck, int(answers[0]), alpha)
-    return score_interval(pi, *terms, two_sided_z(alpha))
+    return score_interval(pi, *terms, two_sided_z(alpha), least=0.5 / int(users.sum()))
 
 
 def _variance_terms(deck: Deck, users: Counts) -> tuple[float, float, int]:

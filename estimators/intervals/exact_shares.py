@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import special, stats
 
 from estimators.estimates import Population
 
@@ -40,6 +40,10 @@ class ExactLimits(NamedTuple):
     centre: Floats
     zero: NDArray[np.bool_]
     one: NDArray[np.bool_]
+    excess: float
+    """How far above 0 the estimate may come out, at this level, although nobody has the value."""
+    lack: float
+    """How far below 1, although everybody has it."""
 
 
 @lru_cache(maxsize=_TABLES)
@@ -77,7 +81,10 @@ def exact_limits(users: int, truth: float, lie: float, most: int, alpha: float, 
         half = 0.5 / users
         lower = np.where((shares[first] - lower) * users <= 1.0 + _TIE, shares[first], lower) - half
         upper = np.where((upper - shares[last]) * users <= 1.0 + _TIE, shares[last], upper) + half
-    return ExactLimits(lower, upper, shares[best], accepted[0], accepted[-1] & (shares[-1] >= 1.0))
+    many, few = stats.binom.isf(alpha / 2.0, users, lie), stats.binom.ppf(alpha / 2.0, users, truth)
+    scale = 1.0 / (users * (truth - lie))
+    excess, lack = float(many - users * lie) * scale, float(users * truth - few) * scale
+    return ExactLimits(lower, upper, shares[best], accepted[0], accepted[-1] & (shares[-1] >= 1.0), excess, lack)
 
 
 @lru_cache(maxsize=_NEAR)

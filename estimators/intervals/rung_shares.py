@@ -124,9 +124,8 @@ def _fill_rare(
         # centre keeps that, and so does the distance. A distance cut at 0 or 1 would leave other rungs no room.
         middle = np.where(zero, np.minimum(seen, middle), np.where(one, np.maximum(seen, middle), middle))
         below, above = middle - table.lower[at], table.upper[at] - middle
-        scale = two_sided_z(alpha) / (np.sqrt(n) * (p - q))
-        below = np.where(zero, np.maximum(below, scale * np.sqrt(q * (1.0 - q))), np.maximum(below, 0.0))
-        above = np.where(one, np.maximum(above, scale * np.sqrt(p * (1.0 - p))), np.maximum(above, 0.0))
+        below = np.where(zero, np.maximum(below, table.excess), np.maximum(below, 0.0))
+        above = np.where(one, np.maximum(above, table.lack), np.maximum(above, 0.0))
         found.centre[chosen] = 1.0 - middle if mirror else middle
         found.down[chosen], found.up[chosen] = (above, below) if mirror else (below, above)
 
