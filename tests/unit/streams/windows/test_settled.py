@@ -10,7 +10,7 @@ END_MS = WEEK + 60_000
 
 
 def test_jitter_and_arrival_are_waited_for() -> None:
-    known = survey(opens='opens = ["0s", "10s", "30s"]\njitter = "5s"')
+    known = survey(jitter='jitter = "5s"')
     assert released_ms(known, WEEK) == END_MS + 35_000
     assert settles_ms(known, WEEK) == END_MS + 35_000 + ARRIVAL_MS
 
@@ -30,7 +30,7 @@ def test_jitter_and_arrival_are_waited_for() -> None:
     ],
 )
 def test_states_follow_time_and_counting(now_ms: int, read_ms: int, counted_ms: int | None, state: str) -> None:
-    known = survey(opens='opens = ["0s", "10s", "30s"]\njitter = "0s"')
+    known = survey(jitter='jitter = "0s"')
     record = record_of(known, WEEK, [0.5, 0.3, 0.2], read_ms=read_ms)
     assert window_state(known, record, now_ms, counted_ms) == state
     assert is_settled(known, record, now_ms, counted_ms) == (state == "settled")
