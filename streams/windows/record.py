@@ -12,7 +12,9 @@ import msgspec
 import numpy as np
 
 from estimators.estimates import Estimates, Floats
+from estimators.inference.pooling_result import HOMOGENEITY_ALPHA
 from estimators.tally import Tally
+from producers.survey.file import RungAssumption
 from producers.survey.survey import Survey
 
 VERSION = 1
@@ -77,6 +79,10 @@ class EstimateRecord(msgspec.Struct, frozen=True):
     notes: list[str]
     values: list[ValueEstimate]
     alerts: list[AlertBound] = []
+    assumption: RungAssumption = "any"
+    """What the survey assumed about rungs when the estimate was made."""
+    contradicted: bool = False
+    """The homogeneity test contradicts the assumption that rungs do not depend on values."""
 
     def encode(self) -> bytes:
         """Return JSON."""
@@ -141,7 +147,15 @@ def make_record(
         notes=list(estimates.notes),
         values=[ValueEstimate(label, *numbers) for label, *numbers in zip(estimates.labels, *lists, strict=True)],
         alerts=list(alerts),
+        assumption=survey.rungs,
+        contradicted=contradicted(survey, estimates),
     )
+
+
+def contradicted(survey: Survey, estimates: Estimates) -> bool:
+    """Return whether the rungs of a window contradict what the survey assumes about them."""
+    p = estimates.homogeneity_p
+    return survey.rungs == "independent" and p is not None and p < HOMOGENEITY_ALPHA
 
 
 def _finite(column: Floats) -> list[float | None]:
