@@ -236,7 +236,7 @@ def finish(demo: Demo) -> dict[str, Any]:
     surveys, total = [], Audit(0, 0, 0)
     for item in demo.surveys:
         own = [journal for journal in journals if journal.survey_id == item.survey.id]
-        entry, audit = survey_entry(demo.store, item.survey, own, behind)
+        entry, audit = survey_entry(demo.store, item.survey, own, behind, system_clock())
         surveys.append(entry)
         total += audit
     sent = demo.sent()

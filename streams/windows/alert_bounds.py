@@ -1,11 +1,13 @@
 """The always-valid bounds that alert rules read: right at all looks at a window together, except with the rule's alpha.
 
-Which construction serves a rule (docs/always-valid.md has both) follows from how the survey combines rungs:
+Which construction serves a rule (docs/always-valid.md has both) follows from what the survey assumes about rungs:
 
-* `mle`, or a single rung: the likelihood e-process, a function of the tally alone; nothing is stored.
-* `stratified`: checkpoints, whose state is replaced by compare-and-set, so that no two workers spend one alpha.
-* `pooled`: both, each with half of alpha. The e-process is shown while the rungs agree and the checkpoints once
-  they do not, so that the rule keeps a bound when the estimate turns to stratified.
+* a single rung: the likelihood e-process, a function of the tally alone; nothing is stored.
+* `any`, or the method `stratified`: checkpoints, whose state is replaced by compare-and-set, so that no two workers
+  spend one alpha.
+* `independent`: both, each with half of alpha. A rule reads the one that fits the estimate: the e-process, or the
+  checkpoints where the estimate is stratified since the rungs disagree or cannot be compared yet. That choice depends
+  on the answers, so it is only safe because both hold together, at all looks, except with alpha.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ def alert_bounds(survey: Survey, window_ms: int, tally: Tally, method: str, stor
     ranges, questions = value_ranges(survey), estimator_of(survey.mechanism).yes_no(tally)
     if ranges is None or questions is None:
         return [_bound(rule, None) for rule in rules]
-    both = survey.method == "pooled" and survey.mechanism.rungs > 1
+    both = survey.method != "stratified" and survey.mechanism.rungs > 1
     part = 0.5 if both else 1.0
     checked: list[float] = []
     if both or survey.method == "stratified":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from estimators.estimates import Estimates, Floats, Population
@@ -23,7 +23,7 @@ from streams.windows.alert_bounds import alert_bounds
 from streams.windows.budget_spent import FirstWindows
 from streams.windows.history import encode_point
 from streams.windows.latency import Latencies
-from streams.windows.record import EstimateRecord, RecordError, decode_estimate, make_record
+from streams.windows.record import EstimateRecord, RecordError, contradicted, decode_estimate, make_record
 
 logger = logging.getLogger(__name__)
 
@@ -43,10 +43,15 @@ class _Done:
 
 
 def estimate(survey: Survey, tally: Tally) -> Estimates:
-    """Estimate as the survey says; pooled turns to stratified by itself if the rungs disagree."""
-    return estimator_of(survey.mechanism).estimate(
-        tally, method=survey.method, population=cast(Population, survey.population), alpha=survey.alpha
-    )
+    """Estimate as the survey says, or stratified where the rungs contradict what it assumes about them."""
+    estimator, population = estimator_of(survey.mechanism), cast(Population, survey.population)
+    found = estimator.estimate(tally, method=survey.method, population=population, alpha=survey.alpha)
+    if not contradicted(survey, found) or found.method == "stratified":
+        return found
+    # `pooled` turns to stratified by itself; `mle` stays the maximum of a likelihood that does not hold.
+    note = f"rungs disagree (homogeneity p = {found.homogeneity_p:.2g}): stratified, not {found.method}"
+    instead = estimator.estimate(tally, method="stratified", population=population, alpha=survey.alpha)
+    return replace(instead, notes=(*instead.notes, note))
 
 
 def always_valid(survey: Survey, tally: Tally, estimates: Estimates) -> tuple[Floats, Floats] | None:

@@ -107,17 +107,39 @@ def test_a_share_beyond_its_threshold_is_noticed_and_one_inside_is_not(store: Me
     assert [rule.bound for rule in unanswered] == [0.0, 1.0], "nothing is known before the first answer"
 
 
-def test_every_rule_has_its_part_of_alpha(store: MemoryStore) -> None:
-    known = with_rules("mle")
+@pytest.mark.parametrize("method", ["pooled", "mle"])
+def test_where_the_bound_may_switch_each_construction_has_half_of_a_rules_alpha(
+    store: MemoryStore, method: str
+) -> None:
+    known = with_rules(method)
     tally = counted(known, [0.6, 0.3, 0.1], 2_000)
     questions = estimator_of(known.mechanism).yes_no(tally)
     assert questions is not None
-    lower = confidence_sequence(questions, 0.005)[0]
-    upper = confidence_sequence(questions, 0.005, side="below")[2]
-    found = alert_bounds(known, WEEK, tally, "mle", store.states)
+    lower = confidence_sequence(questions, 0.005 / 2)[0]
+    upper = confidence_sequence(questions, 0.005 / 2, side="below")[2]
+    found = alert_bounds(known, WEEK, tally, method, store.states)
     assert [rule.bound for rule in found] == [lower, upper]
     assert [rule.alpha for rule in found] == [0.005, 0.005]
+    # Checkpoints are taken from the first look on, whether shown or not: a late start would choose its own clock.
+    assert b'["red","above",0.5,0.0025],1,2000' in store.states.get(known.id, STATE, WEEK)
+
+
+def test_a_single_rung_has_the_e_process_with_all_of_alpha(store: MemoryStore) -> None:
+    one = survey_text(ladder="ladder = [1.0]", opens='opens = ["0s"]')
+    known = parse_survey(f"{one}\n{RULES}")
+    tally = counted(known, [0.6, 0.3, 0.1], 2_000)
+    questions = estimator_of(known.mechanism).yes_no(tally)
+    assert questions is not None
+    found = alert_bounds(known, WEEK, tally, known.method, store.states)
+    assert found[0].bound == confidence_sequence(questions, 0.005)[0]
     assert store.states.get(known.id, STATE, WEEK) == b"", "the e-process has no state"
+
+
+def test_a_survey_that_assumes_nothing_spends_all_of_alpha_on_checkpoints(store: MemoryStore) -> None:
+    known = parse_survey(f"{survey_text()}\n{RULES}")
+    assert known.rungs == "any"
+    alert_bounds(known, WEEK, counted(known, [0.6, 0.3, 0.1], 2_000), "stratified", store.states)
+    assert b'["red","above",0.5,0.005],1,2000' in store.states.get(known.id, STATE, WEEK)
 
 
 def test_a_stratified_survey_takes_checkpoints_and_stores_them(store: MemoryStore) -> None:

@@ -87,7 +87,7 @@ class Outbox:
 
 @pytest.fixture
 def clock() -> ManualClock:
-    return ManualClock(WEEK + 10_000)
+    return ManualClock(WEEK + 100_000)  # all rungs of the window are open
 
 
 @pytest.fixture
@@ -213,10 +213,11 @@ def test_a_window_whose_counts_expired_leaves_the_queue(store: MemoryStore, cloc
     assert store.estimates.read(colour.id, WEEK) is None
 
 
+@pytest.mark.parametrize("method", ["pooled", "mle"])
 def test_rungs_that_disagree_make_the_estimate_stratified(
-    store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    colour = survey(lifetime=INDEPENDENT)
+    colour = survey(lifetime=f'{INDEPENDENT}\nmethod = "{method}"')
     tally = Tally.empty(3, 1, 3)
     tally.users[:, 0] = 3_000
     tally.counts[0, 0] = [1_000, 1_000, 1_000]
@@ -230,7 +231,8 @@ def test_rungs_that_disagree_make_the_estimate_stratified(
     assert record.method == "stratified"
     assert record.homogeneity_p is not None
     assert record.homogeneity_p < 0.001
-    assert record.notes
+    assert (record.assumption, record.contradicted) == ("independent", True)
+    assert any(f"stratified, not {method}" in note for note in record.notes)
     assert all(row.always_valid_lower is None for row in record.values), "they need rungs that ignore the values"
 
 
