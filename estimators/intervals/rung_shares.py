@@ -50,12 +50,19 @@ class Spans:
     def weighted(self, weights: Floats, between: Floats | float = 0.0) -> tuple[Floats, Floats]:
         """Return the ends of the interval of sum_g weights[g] share[g], per value.
 
-        between is a further squared distance, for what scatters beside the rungs' own shares.
+        between is a further squared distance, for what scatters beside the rungs' own shares. A centre outside [0, 1]
+        must not eat up the room that another rung needs: the ends reach at least as far as from possible centres.
         """
-        centre = np.sum(weights * self.centre, axis=0)
-        down = np.sqrt(np.sum((weights * self.down) ** 2, axis=0) + between)
-        up = np.sqrt(np.sum((weights * self.up) ** 2, axis=0) + between)
-        return np.asarray(centre - down), np.asarray(centre + up)
+        lower, upper = self.centre - self.down, self.centre + self.up
+        possible = np.clip(self.centre, 0.0, 1.0)
+        ends = []
+        for centre in (self.centre, possible):
+            middle = np.sum(weights * centre, axis=0)
+            down = np.sqrt(np.sum((weights * np.maximum(centre - lower, 0.0)) ** 2, axis=0) + between)
+            up = np.sqrt(np.sum((weights * np.maximum(upper - centre, 0.0)) ** 2, axis=0) + between)
+            ends.append((middle - down, middle + up))
+        (low, high), (possible_low, possible_high) = ends
+        return np.minimum(low, possible_low), np.maximum(high, possible_high)
 
 
 def spans(questions: YesNo, *, alpha: float, population: Population, shared: bool = True) -> Spans:
