@@ -56,7 +56,12 @@ _THRESHOLD = "Threshold of an alert rule, from the [[alert]] tables of the surve
 METRICS: tuple[Metric, ...] = (
     Metric("exporter", "thaw_store_up", "gauge", (), "1 if Redis answered this scrape."),
     Metric(
-        "exporter", "thaw_survey_info", "gauge", ("survey", "name", "mechanism"), "1 for every survey in the folder."
+        "exporter",
+        "thaw_survey_info",
+        "gauge",
+        ("survey", "name", "mechanism", "rungs"),
+        "1 for every survey in the folder. The label rungs is what it assumes: any, nothing; independent, that the "
+        "rung of a device does not depend on its value.",
     ),
     *_estimates(
         "thaw_frequency", "_ratio", _VALUE, "share of devices with a value; unbiased, so it may lie outside 0 to 1"
@@ -75,7 +80,15 @@ METRICS: tuple[Metric, ...] = (
         "thaw_homogeneity_p_ratio",
         "gauge",
         ("survey", "window"),
-        "p-value of the test that users of all rungs have the same shares; below 0.001 the estimate is stratified.",
+        "p-value of the test that users of all rungs have the same shares; absent where the test cannot tell.",
+    ),
+    Metric(
+        "exporter",
+        "thaw_rungs_contradicted",
+        "gauge",
+        ("survey", "window"),
+        "1 if thaw_homogeneity_p_ratio is below 0.001 and so contradicts rungs = independent; absent for surveys that "
+        "assume nothing. The estimate of such a window is stratified.",
     ),
     Metric("exporter", "thaw_window_end_timestamp_seconds", "gauge", ("survey", "window"), "End of the window."),
     Metric(

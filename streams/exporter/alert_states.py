@@ -11,9 +11,10 @@ from typing import Any, Final, cast
 import aiohttp
 import msgspec
 
+from producers.survey.file import RungAssumption
 from producers.survey.survey import Survey
 from streams.exporter.api import Alert, Alerts, AlertState, Health
-from streams.exporter.health import out_of_calibration, rule_bounds
+from streams.exporter.health import out_of_calibration, rule_bounds, rungs_contradicted
 from streams.windows.record import EstimateRecord
 
 logger = logging.getLogger(__name__)
@@ -22,6 +23,10 @@ ASK_SECONDS: Final = 2.0
 """Shortest time between two requests to Prometheus, for any number of viewers."""
 _TIMEOUT = aiohttp.ClientTimeout(total=3.0)
 _NAMES: Final = {"share": "Frequency", "mean": "Mean"}
+ASSUMED: Final[Mapping[RungAssumption, str]] = {
+    "any": "nothing is assumed about rungs",
+    "independent": "assumes that the rung of a device does not depend on its value",
+}
 _ORDER: Final = {"firing": 0, "pending": 1, "inactive": 2}
 
 
@@ -41,8 +46,18 @@ def threshold_alerts(survey: Survey, records: Mapping[str, EstimateRecord]) -> l
                 end = "lower" if rule.side == "above" else "upper"
                 limit = f"its threshold of {rule.threshold:.4g}"
                 summary = f"{rule.value} is {rule.side} {limit}: the {end} bound is {bound.bound:.4g}"
+                summary += f"; {ASSUMED[record.assumption]}"
                 found[rule] = msgspec.structs.replace(found[rule], state="firing", window=age, summary=summary)
     return list(found.values())
+
+
+def assumption_alerts(survey: Survey, records: Mapping[str, EstimateRecord]) -> list[Alert]:
+    """Evaluate the rule on the survey's assumption about rungs; no row for a survey that assumes nothing."""
+    if survey.rungs != "independent":
+        return []
+    against = rungs_contradicted(records)
+    summary = f'{against} of the last five closed windows contradict rungs = "independent"' if against else ""
+    return [Alert("ThawRungsContradicted", _state(against > 0), survey.id, None, None, summary, None, None)]
 
 
 def pipeline_alerts(health: Health) -> list[Alert]:

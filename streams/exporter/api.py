@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from estimators.mechanism import QuantityKind
+from producers.survey.file import RungAssumption
 from streams.windows.settled import WindowState
 
 Status = Literal["ok", "stale", "down"]
@@ -45,6 +46,8 @@ class SurveyInfo(msgspec.Struct, frozen=True):
     """The truth is known; the survey only measures whether the pipeline is calibrated."""
     settles_after_ms: int = 0
     """Time from the start of a window until it settles."""
+    rungs: RungAssumption = "any"
+    """What is assumed about rungs. any: nothing; independent: the rung of a device does not depend on its value."""
 
 
 class Truth(msgspec.Struct, frozen=True):
@@ -113,6 +116,10 @@ class Window(msgspec.Struct, frozen=True):
     computed since; settled: the estimate is complete but for late reports."""
     settles_ms: int = 0
     """When it settles if the workers are alive."""
+    assumption: RungAssumption = "any"
+    """What the survey assumed about rungs when the estimate was made."""
+    contradicted: bool = False
+    """The homogeneity test contradicts that assumption."""
 
 
 class Windows(msgspec.Struct, frozen=True):

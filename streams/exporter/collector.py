@@ -73,7 +73,7 @@ class ThawCollector(Collector):
 
     def _add(self, families: Families, state: SurveyState) -> None:
         survey = state.survey
-        families.add("thaw_survey_info", 1, survey.id, survey.name, survey.mechanism.name)
+        families.add("thaw_survey_info", 1, survey.id, survey.name, survey.mechanism.name, survey.rungs)
         counters = state.counters
         families.add("thaw_reports_applied_total", counters.applied, survey.id)
         families.add("thaw_reports_duplicate_total", counters.duplicate, survey.id)
@@ -119,6 +119,8 @@ def _add_window(
     families.add("thaw_window_end_timestamp_seconds", _seconds(record.window_end_ms), survey.id, age)
     families.add("thaw_estimate_timestamp_seconds", _seconds(record.computed_ms), survey.id, age)
     families.add("thaw_homogeneity_p_ratio", record.homogeneity_p, survey.id, age)
+    if record.assumption == "independent":
+        families.add("thaw_rungs_contradicted", record.contradicted, survey.id, age)
     for rung, users in enumerate(record.users_per_rung):
         families.add("thaw_users", users, survey.id, age, str(rung))
     known = {quantity.label: quantity for quantity in survey.mechanism.quantities}

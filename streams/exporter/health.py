@@ -32,6 +32,12 @@ CANARY_WINDOWS: Final = 5
 """Settled windows that the canary's score covers; fewer hide a small but steady error."""
 
 
+CONTRADICTED_WINDOWS: Final = 3
+"""Closed windows, of the last five, in which the rungs must contradict the survey's assumption to alert."""
+CONTRADICTED_P: Final = 1e-6
+"""One window is enough below this p-value. A test compares both numbers with those of the rule file."""
+
+
 class Rates:
     """Reports per second, from looks at counters that only grow."""
 
@@ -147,6 +153,17 @@ def rule_bounds(survey: Survey, record: EstimateRecord) -> list[tuple[AlertRule,
         for rule in survey.alerts
         if (key := (rule.value, rule.side, rule.threshold, rule.alpha)) in stored
     ]
+
+
+def rungs_contradicted(records: Mapping[str, EstimateRecord]) -> int:
+    """Return in how many closed windows the rungs contradict the survey's assumption, or 0 if that may be chance.
+
+    The test is repeated at every tick of every window, at p below 0.001. One such window is expected now and then;
+    three of five, or one with p below CONTRADICTED_P, are not.
+    """
+    against = [record for age, record in records.items() if age != "open" and record.contradicted]
+    sure = any((record.homogeneity_p or 0.0) < CONTRADICTED_P for record in against)
+    return len(against) if sure or len(against) >= CONTRADICTED_WINDOWS else 0
 
 
 def make_health(

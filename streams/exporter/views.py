@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from producers.clock import Clock, system_clock
 from producers.survey.survey import Survey
-from streams.exporter.alert_states import in_order, pipeline_alerts, threshold_alerts
+from streams.exporter.alert_states import assumption_alerts, in_order, pipeline_alerts, threshold_alerts
 from streams.exporter.api import (
     AlertBound,
     Alerts,
@@ -70,6 +70,7 @@ def survey_info(survey: Survey) -> SurveyInfo:
         quantities=[quantity.kind for quantity in mechanism.quantities],
         canary=survey.canary is not None,
         settles_after_ms=settles_ms(survey, 0),
+        rungs=survey.rungs,
     )
 
 
@@ -180,8 +181,9 @@ class Views:
         found = pipeline_alerts(self.health())
         replaced = self._reader.superseded()
         for survey in self._reader.surveys():
-            if survey.alerts and survey.id not in replaced:
-                found += threshold_alerts(survey, self._reader.records_by_age(survey))
+            if survey.id not in replaced:
+                records = self._reader.records_by_age(survey)
+                found += [*threshold_alerts(survey, records), *assumption_alerts(survey, records)]
         return Alerts("estimates", in_order(found))
 
     def _window(self, survey: Survey, start_ms: int, counted_ms: int | None) -> Window | None:
@@ -246,4 +248,6 @@ def window_of(record: EstimateRecord, truth: Truth | None, state: WindowState, s
         truth=truth,
         state=state,
         settles_ms=settles,
+        assumption=record.assumption,
+        contradicted=record.contradicted,
     )

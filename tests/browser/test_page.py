@@ -288,6 +288,35 @@ def test_before_a_window_has_settled_the_page_says_when(site: Site, watched: Wat
     assert re.match(r"Window of [\d:]+ \(open for another 1\.0 s\): 40 devices", told[7])
 
 
+def test_the_page_says_that_rungs_contradict_the_survey(site: Site, watched: Watched) -> None:
+    page = watched.page
+    page.goto(site.url)
+    here = section(page, site.id_of("browser"))
+    wait_for_text(page, f"{here} .about", "rungs assumed independent of values")
+    assert page.locator(f"{here} .warning").is_hidden()
+    wait_for_text(page, f"{section(page, site.id_of('crowd'))} .about", "rungs may depend on values")
+    script = """async () => {
+        const { contradictionText, newer } = await import("/static/settled.js");
+        const plain = { state: "settled", contradicted: false, homogeneity_p: 0.4, method: "pooled", computed_ms: 5 };
+        const against = { ...plain, contradicted: true, homogeneity_p: 0.000012, method: "stratified" };
+        const open = { ...against, state: "open" };
+        return [
+            contradictionText([plain, plain, open]), contradictionText([against, plain, plain, plain, plain, plain]),
+            contradictionText([plain, against, plain]),
+            newer(undefined, open).state, newer(plain, { ...open, computed_ms: 4 }).state, newer(plain, open).state,
+            newer(open, plain).state, newer(plain, { ...open, computed_ms: 6 }).state,
+        ];
+    }"""
+    told = page.evaluate(script)
+    assert told[:2] == ["", ""], "open windows and those of long ago say nothing"
+    assert told[2].startswith(
+        'In 1 of the last 3 settled windows the rungs contradict rungs = "independent" (smallest p 0.000012): '
+    )
+    assert told[2].endswith("Their estimates are stratified, which assumes nothing about rungs.")
+    assert told[3:] == ["open", "settled", "settled", "settled", "open"]
+    watched.assert_quiet()
+
+
 def test_one_quiet_survey_is_stale_by_itself(site: Site, watched: Watched) -> None:
     page = watched.page
     page.goto(site.url)

@@ -135,6 +135,8 @@ def survey_view(
     if len(rows) > len(shown):
         parts.append(Text(f"  {len(rows) - len(shown)} more values; --json and --csv have all", style="dim"))
     parts += [Text(f"  {clean(note)}", style="dim") for note in newest.notes]
+    if newest.contradicted:
+        parts.append(Text(f"  {_contradiction(newest)}", style="bold yellow"))
     return Group(*parts, *waiting)
 
 
@@ -170,7 +172,15 @@ def _ends(records: Sequence[EstimateRecord], values: Container[str]) -> tuple[fl
 
 def _title(record: EstimateRecord) -> str:
     rungs = " / ".join(f"{users:,}" for users in record.users_per_rung)
-    return f"newest settled window, from {_when(record)}: {record.users:,} users ({rungs} by rung), {record.method}"
+    made = f"{record.method}, rungs = {record.assumption}"
+    return f"newest settled window, from {_when(record)}: {record.users:,} users ({rungs} by rung), {made}"
+
+
+def _contradiction(record: EstimateRecord) -> str:
+    return (
+        f'the rungs contradict rungs = "independent" (p = {record.homogeneity_p:.2g}): '
+        "the rung of a device goes with its value, or reports are forged"
+    )
 
 
 def _when(record: EstimateRecord) -> str:

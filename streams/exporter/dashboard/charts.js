@@ -161,7 +161,7 @@ export class WindowsChart extends Chart {
       series,
       bands,
       axes: axes(stepMs, axisNumber(this.quantity)),
-      padding: [10, this.narrow ? 10 : 14 + 8 * longest, 0, 0],
+      padding: [20, this.narrow ? 10 : 14 + 8 * longest, 0, 0],
       scales: {
         x: { time: true, range: (_u, min, max) => [max > min ? min : min - stepMs / 1000, max + stepMs / 2000] },
         y: { range: () => this.range },
@@ -351,7 +351,7 @@ export class UsersChart extends Chart {
     return {
       series,
       axes: axes(stepMs, (value) => compact(value)),
-      padding: [10, 30, 0, 0],
+      padding: [20, 30, 0, 0],
       scales: {
         x: { time: true, range: (_u, min, max) => [min - half, max + half] },
         y: { range: () => [0, 1.06 * this.most] },

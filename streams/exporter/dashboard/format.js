@@ -18,8 +18,12 @@ function digits(half) {
 }
 
 const places = (half, quantity) => digits(quantity === "share" ? half : half / 100);
-const fixed = (value, quantity, digitsAfter) =>
-  quantity === "share" ? `${(100 * value).toFixed(digitsAfter)} %` : value.toFixed(digitsAfter);
+
+function fixed(value, quantity, digitsAfter) {
+  const text = (quantity === "share" ? 100 * value : value).toFixed(digitsAfter);
+  const shown = Number(text) === 0 ? text.replace("-", "") : text;
+  return quantity === "share" ? `${shown} %` : shown;
+}
 
 export function number(value, quantity, half = 0.01) {
   return value === null || value === undefined ? "–" : fixed(value, quantity, places(half, quantity));

@@ -2,7 +2,7 @@
 
 import { cssVariable } from "./dom.js";
 
-const LABELS = ["open: not all rungs released yet", "not settled", "open"];
+const LABELS = ["open: not all rungs released yet", "not settled"];
 
 /** Shade the windows at these places of the x axis, half a step to both sides, and label them once. */
 export function shadeOpen(u, places, halfStep, font) {
@@ -17,12 +17,12 @@ export function shadeOpen(u, places, halfStep, font) {
   const from = at(Math.min(...places) - halfStep);
   const to = at(Math.max(...places) + halfStep);
   ctx.font = font.replace(/^\d+/, (size) => String(Number(size) * ratio));
-  ctx.textBaseline = "top";
+  ctx.textBaseline = "bottom";
   ctx.textAlign = "right";
   ctx.fillStyle = cssVariable("--muted");
-  const room = to - from - 8 * ratio;
-  const text = LABELS.find((label) => ctx.measureText(label).width <= room) ?? LABELS.at(-1);
-  ctx.fillText(text, to - 4 * ratio, top + 3 * ratio);
+  const room = to - from;
+  const text = LABELS.find((label) => ctx.measureText(label).width <= room) ?? LABELS[1];
+  ctx.fillText(text, to, top - 4 * ratio);
   ctx.restore();
 }
 

@@ -7,6 +7,12 @@ export const isSettled = (window) => window.state === "settled";
 /** The newest settled window of a list that begins with the oldest one; null before a window has settled. */
 export const newestSettled = (windows) => windows.findLast(isSettled) ?? null;
 
+/** Which of two answers about one window is the newer one: an old answer to a request may come after an event. */
+export function newer(known, other) {
+  if (known === undefined || other.computed_ms !== known.computed_ms) return known?.computed_ms > other.computed_ms ? known : other;
+  return isSettled(known) ? known : other;
+}
+
 /** Why the numbers of a window are not settled; empty for a settled one. */
 export function openText(window, now) {
   if (window.state === "open") return `open for another ${span(window.window_end_ms - now)}`;
@@ -19,4 +25,18 @@ export function waitText(windows, now) {
   const first = windows.find((window) => window.settles_ms > now);
   return first ? `No window is settled yet: first settled window in ${span(first.settles_ms - now)}.`
     : "No window is settled yet: all rungs are released, but the reports are not counted yet.";
+}
+
+const WINDOWS_WATCHED = 5;
+
+/** What the homogeneity test says against the survey's assumption about rungs, in the last settled windows; or empty. */
+export function contradictionText(windows) {
+  const last = windows.filter(isSettled).slice(-WINDOWS_WATCHED);
+  const against = last.filter((window) => window.contradicted);
+  if (against.length === 0) return "";
+  const smallest = Math.min(...against.map((window) => window.homogeneity_p ?? 1));
+  const made = against.every((window) => window.method === "stratified") ? "Their estimates are stratified, which assumes nothing about rungs."
+    : "Their estimates rely on the assumption: do not use them.";
+  return `In ${against.length} of the last ${last.length} settled windows the rungs contradict rungs = "independent" (smallest p ${smallest.toPrecision(2)}): `
+    + `the rung of a device goes with its value, or reports are forged. ${made}`;
 }

@@ -5,7 +5,7 @@ import { HistoryChart, UsersChart, WindowsChart } from "./charts.js";
 import { h, keyed, setAttribute, setText } from "./dom.js";
 import { count, ends, epsilonText, halfWidth, number, plural, points, sentence, span, time } from "./format.js";
 import { rungColour, valueColour } from "./palette.js";
-import { isSettled, newestSettled, openText, waitText } from "./settled.js";
+import { contradictionText, isSettled, newer, newestSettled, openText, waitText } from "./settled.js";
 import { isDark } from "./theme.js";
 import { ValuesTable } from "./values.js";
 
@@ -13,6 +13,8 @@ const SETTLED_SHOWN = 60;
 const WINDOWS_ASKED = 500;
 const VALUES_DRAWN = 6;
 const HOLD_MS = 2000;
+
+const ASSUMED = { any: " · rungs may depend on values", independent: " · rungs assumed independent of values" };
 
 const byLower = (a, b) => (b.row.lower ?? -Infinity) - (a.row.lower ?? -Infinity) || a.index - b.index;
 
@@ -62,15 +64,16 @@ export class SurveyView {
     this.chart2 = figure("One window's history", "history", h("div", { class: "buttons" }, older, newer, this.follow));
     this.chart3 = figure("Users per rung", "users");
     this.values = new ValuesTable(info, { chosen: (index) => this.choose(index), changed: () => this.draw() });
+    this.warning = h("p", { class: "warning", role: "status", hidden: true });
     this.empty = h("p", { class: "card empty" }, "No estimates yet. They appear a second after the first report is counted.");
     this.grid = h("div", { class: "grid", hidden: true }, this.chart1.node, this.values.node, this.chart2.node, this.chart3.node);
     this.node = h("section", { class: "survey", id: info.id, data: { survey: info.id }, "aria-labelledby": `${info.id}-title` },
       h("div", { class: "survey-head" },
         h("div", {}, h("h2", { id: `${info.id}-title` }, info.question),
           h("p", { class: "about" }, h("code", {}, info.id), ` · ${info.mechanism} · windows of ${span(info.window_size_ms)}`,
-            info.canary ? " · canary with known truth" : "")),
+            info.canary ? " · canary with known truth" : "", info.epsilons.length === 1 ? "" : ASSUMED[info.rungs])),
         h("div", { class: "survey-end" }, ladder, this.age)),
-      this.empty, this.grid,
+      this.warning, this.empty, this.grid,
       h("p", { class: "guarantee" }, info.guarantee));
     this.windowsChart = new WindowsChart(this.chart1.body, { hovered: (start) => this.hovered(start), picked: (start) => this.pin(start) });
     this.historyChart = new HistoryChart(this.chart2.body);
@@ -95,7 +98,7 @@ export class SurveyView {
       const latest = Math.max(0, Math.floor(this.clock() - settles));
       windows.push(...(await api.windows(id, SETTLED_SHOWN, latest)).windows);
     }
-    for (const window of windows) this.windows.set(window.window_start_ms, window);
+    for (const window of windows) this.windows.set(window.window_start_ms, newer(this.windows.get(window.window_start_ms), window));
     this.trim();
     this.changed();
   }
@@ -211,6 +214,9 @@ export class SurveyView {
     this.empty.hidden = this.sorted.length > 0;
     this.grid.hidden = this.sorted.length === 0;
     if (this.sorted.length === 0) return;
+    const against = contradictionText(this.sorted);
+    this.warning.hidden = against === "";
+    setText(this.warning, against);
     const window = this.current();
     this.drawnOnce = (this.histories.get(this.followed().window_start_ms)?.length ?? 0) > 0;
     const dark = isDark();

@@ -20,7 +20,7 @@ export class ValuesTable {
     this.title = h("h3", {}, "Values by lower bound");
     this.caption = h("p", { class: "sentence" });
     const head = h("tr", {}, h("th", { scope: "col" }, "value"), h("th", { scope: "col", class: "wide" }, "band"),
-      h("th", { scope: "col", class: "num" }, "estimate"), h("th", { scope: "col", class: "num" }, "between"),
+      h("th", { scope: "col", class: "num strong" }, "estimate"), h("th", { scope: "col", class: "num" }, "between"),
       h("th", { scope: "col", class: "num truth" }, "truth"));
     this.state = h("span", { class: "chip", data: { role: "window-state" } });
     this.node = h("div", { class: "card figure figure-values", data: { chart: "values" } },
@@ -71,7 +71,7 @@ export class ValuesTable {
     setText(this.more, this.all ? "show fewer" : `show all ${rows.length}`);
     const when = time(window.window_start_ms, stepMs);
     if (isSettled(window)) this.show("settled", `Values by lower bound, ${when}`, "settled", this.first(window, rows, quantity));
-    else this.show(window.state, `Values, ${when}`, "not settled", `This window is ${openText(window, now)}. Its numbers will change; the order is that of the newest settled window.`);
+    else this.show(window.state, `Values, ${when}`, "not settled", `Not settled: ${openText(window, now)}. The numbers will change; the order is that of the newest settled window.`);
   }
 
   fill(node, row, { place, finest, quantity, colour, real }) {

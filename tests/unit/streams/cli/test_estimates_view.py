@@ -91,6 +91,14 @@ def test_before_a_window_has_settled_it_says_when() -> None:
     assert "0.99" not in text
 
 
+def test_a_contradicted_assumption_is_told() -> None:
+    known = survey()
+    changes = {"assumption": "independent", "contradicted": True, "homogeneity_p": 0.0000123}
+    text = shown(known, [record(known, 0, [0.6, 0.3, 0.1], **changes)])
+    assert "pooled, rungs = independent" in text
+    assert 'the rungs contradict rungs = "independent" (p = 1.2e-05)' in text
+
+
 def test_a_band_never_reads_as_if_it_had_no_width() -> None:
     known = survey()
     rows = [

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from producers.survey.survey import load_survey, parse_survey
 from streams.cli.alerts import render_command
 from streams.exporter.alert_rules import RUNBOOKS, AlertRenderError, check_rules
+from streams.exporter.health import CONTRADICTED_P, CONTRADICTED_WINDOWS
 from tests.support.paths import ROOT
 from tests.support.promql import known, metrics_in
 from tests.support.surveys import survey_text
@@ -36,6 +37,12 @@ def cases() -> Iterator[dict[str, Any]]:
         assert all(not Path(file).is_absolute() for file in data["rule_files"])
         for test in data["tests"]:
             yield from test["alert_rule_test"]
+
+
+def test_the_page_and_the_rules_agree_on_when_rungs_contradict_a_survey() -> None:
+    [rule] = [rule for rule in committed_rules() if rule["alert"] == "ThawRungsContradicted"]
+    assert re.findall(r">= (\d+)", rule["expr"]) == [str(CONTRADICTED_WINDOWS)]
+    assert [float(number) for number in re.findall(r"< (\S+)", rule["expr"])] == [CONTRADICTED_P]
 
 
 def test_rules_do_not_depend_on_surveys() -> None:

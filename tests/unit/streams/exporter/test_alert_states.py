@@ -9,7 +9,13 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from producers.survey.survey import parse_survey
-from streams.exporter.alert_states import PrometheusAlerts, alerts_of, pipeline_alerts, threshold_alerts
+from streams.exporter.alert_states import (
+    PrometheusAlerts,
+    alerts_of,
+    assumption_alerts,
+    pipeline_alerts,
+    threshold_alerts,
+)
 from streams.exporter.api import Alerts, CanaryScore, Health, SurveyHealth
 from streams.exporter.health import stale_after_ms, store_down
 from streams.exporter.reader import Reader
@@ -42,13 +48,54 @@ def test_a_rule_fires_when_its_bound_is_beyond_the_threshold_and_not_before() ->
     assert states == [("ThawFrequencyAboveThreshold", "firing"), ("ThawFrequencyBelowThreshold", "inactive")]
     [above, below] = threshold_alerts(COLOUR, {"open": record(0.4, None), "1": record(None, 0.05)})
     assert (above.state, below.state, below.window) == ("inactive", "firing", "1")
-    assert below.summary == "blue is below its threshold of 0.1: the upper bound is 0.05"
+    told = "blue is below its threshold of 0.1: the upper bound is 0.05; nothing is assumed about rungs"
+    assert below.summary == told
     assert below.since_ms is None, "the stored estimate does not tell since when"
 
 
 def test_bounds_of_a_rule_that_was_changed_since_do_not_count() -> None:
     [above, _] = threshold_alerts(COLOUR, {"open": record(0.41, None, threshold=0.3)})
     assert above.state == "inactive"
+
+
+INDEPENDENT = parse_survey(survey_text() + '\n[estimate]\nrungs = "independent"\n', "colour.toml")
+
+
+def watched(*p_values: float) -> dict[str, EstimateRecord]:
+    """Return windows by age, the open one first, with these p-values; below 0.001 they contradict the assumption."""
+    plain = msgspec.structs.replace(record_of(INDEPENDENT, WEEK, [0.5, 0.3, 0.2]), assumption="independent")
+    ages = ("open", "1", "2", "3", "4", "5")
+    return {
+        age: msgspec.structs.replace(plain, homogeneity_p=p, contradicted=p < 0.001)
+        for age, p in zip(ages, p_values, strict=False)
+    }
+
+
+@pytest.mark.parametrize(
+    ("p_values", "state"),
+    [
+        ((0.5, 0.5, 0.5), "inactive"),
+        ((1e-9, 0.5, 0.5), "inactive"),
+        ((0.5, 0.0005, 0.5, 0.0005), "inactive"),
+        ((0.5, 0.0005, 0.5, 0.0005, 0.0005), "firing"),
+        ((0.5, 0.5, 0.5, 1e-7), "firing"),
+    ],
+)
+def test_rungs_that_contradict_the_survey_are_an_alert(p_values: tuple[float, ...], state: str) -> None:
+    [alert] = assumption_alerts(INDEPENDENT, watched(*p_values))
+    assert (alert.name, alert.state, alert.survey) == ("ThawRungsContradicted", state, INDEPENDENT.id)
+    assert ("contradict" in alert.summary) == (state == "firing")
+
+
+def test_a_survey_that_assumes_nothing_cannot_be_contradicted() -> None:
+    assert assumption_alerts(COLOUR, watched(0.5, 1e-9, 1e-9, 1e-9)) == []
+
+
+def test_alerts_on_values_name_the_assumption() -> None:
+    known = parse_survey(survey_text() + RULES + '\n[estimate]\nrungs = "independent"\n', "colour.toml")
+    assumed = msgspec.structs.replace(record(0.41, 0.2), assumption="independent")
+    [above, _] = threshold_alerts(known, {"open": assumed})
+    assert above.summary.endswith("; assumes that the rung of a device does not depend on its value")
 
 
 def test_a_store_that_is_away_and_a_canary_that_strays_are_alerts() -> None:

@@ -64,6 +64,24 @@ def store() -> MemoryStore:
     return MemoryStore(ManualClock(NOW_MS))
 
 
+def test_the_assumption_about_rungs_and_its_contradiction_are_metrics(store: MemoryStore) -> None:
+    known = parse_survey(survey_text() + '\n[estimate]\nrungs = "independent"\n', "test.toml")
+    free = survey(name='name = "free"')
+    for age, against in enumerate((False, True)):
+        made = record_of(known, WEEK - age * MINUTE_MS, [0.5, 0.3, 0.2])
+        save(store, msgspec.structs.replace(made, assumption="independent", contradicted=against))
+    save(store, record_of(free, WEEK, [0.5, 0.3, 0.2]))
+    found = samples(serve(store, known, free)(lambda client: text_of(client, "/metrics")))
+    stated = {dict(labels)["survey"]: dict(labels)["rungs"] for name, labels in found if name == "thaw_survey_info"}
+    assert stated == {known.id: "independent", free.id: "any"}
+    against_by_place = {
+        (dict(labels)["survey"], dict(labels)["window"]): value
+        for (name, labels), value in found.items()
+        if name == "thaw_rungs_contradicted"
+    }
+    assert against_by_place == {(known.id, "open"): 0.0, (known.id, "1"): 1.0}
+
+
 def test_ages_count_back_from_the_window_that_closes_next() -> None:
     #   -1m       0         1m
     #   [--- 1 ---)[- open -)

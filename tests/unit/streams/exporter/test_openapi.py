@@ -33,10 +33,11 @@ def test_the_keys_of_answers_are_these() -> None:
     schemas = DESCRIPTION["components"]["schemas"]
     stable = {
         "SurveyInfo": "id name question mechanism guarantee values epsilons opens_ms window_size_ms window_step_ms "
-        "retention_ms method population alpha jitter_ms quantities canary settles_after_ms",
+        "retention_ms method population alpha jitter_ms quantities canary settles_after_ms rungs",
         "Windows": "survey windows truncated",
         "Window": "version survey window_start_ms window_end_ms read_ms computed_ms users users_per_rung epsilons "
-        "method population alpha homogeneity_p notes values alerts truth state settles_ms",
+        "method population alpha homogeneity_p notes values alerts truth state settles_ms "
+        "assumption contradicted",
         "ValueEstimate": "value estimate variance lower upper simultaneous_lower simultaneous_upper always_valid_lower "
         "always_valid_upper",
         "AlertBound": "value side threshold alpha bound",
