@@ -128,7 +128,7 @@ METRICS: tuple[Metric, ...] = (
         "thaw_canary_joint_z_score",
         "gauge",
         ("survey",),
-        "The same over the last five complete windows together, for the value that is farthest off. Compare its size "
+        "The same over the last five settled windows together, for the value that is farthest off. Compare its size "
         "with thaw_limit_canary_z_score.",
     ),
     Metric(
