@@ -229,7 +229,7 @@ def test_noise_of_an_open_window_is_no_headline(site: Site, watched: Watched) ->
         settled = [row["upper"] for one in windows.values() if one["state"] == "settled" for row in one["values"]]
         assert top <= 1.2 * max(settled), "the y axis follows settled windows"
         highest = [max(row["upper"] for row in one["values"]) for one in windows.values() if one["state"] == "open"]
-        return len(starts) > 1 and seen["open"] > 0 and bool(highest) and max(highest) > 2 * top
+        return len(starts) > 1 and seen["open"] > 0 and bool(highest) and max(highest) > 1.5 * top
 
     until(noisy, 60, "an open window whose noise is far above all settled shares", poll_seconds=0.2)
     seen = shown(page, here)
@@ -294,7 +294,7 @@ def test_the_page_says_that_rungs_contradict_the_survey(site: Site, watched: Wat
     here = section(page, site.id_of("browser"))
     wait_for_text(page, f"{here} .about", "rungs assumed independent of values")
     assert page.locator(f"{here} .warning").is_hidden()
-    wait_for_text(page, f"{section(page, site.id_of('crowd'))} .about", "rungs may depend on values")
+    wait_for_text(page, f"{section(page, site.id_of('hostile'))} .about", "rungs may depend on values")
     script = """async () => {
         const { contradictionText, newer } = await import("/static/settled.js");
         const plain = { state: "settled", contradicted: false, homogeneity_p: 0.4, method: "pooled", computed_ms: 5 };
@@ -369,8 +369,9 @@ def test_it_fits_phones_tablets_and_walls(site: Site, watched: Watched, width: i
     page.wait_for_selector(f"{section(page, site.id_of('browser'))} .plot-history canvas")
     overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert overflow <= 0
-    canvases = page.eval_on_selector_all(".plot canvas", "all => all.map(c => [c.clientWidth, c.clientHeight])")
-    assert all(wide > 200 and high > 100 for wide, high in canvases)
+    # One evaluation: a chart may be made anew between finding and measuring it.
+    canvases = page.evaluate("[...document.querySelectorAll('.plot canvas')].map(c => [c.clientWidth, c.clientHeight])")
+    assert [size for size in canvases if size[0] <= 200 or size[1] <= 100] == []
     watched.assert_quiet()
 
 

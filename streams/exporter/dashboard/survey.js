@@ -205,7 +205,7 @@ export class SurveyView {
     this.scheduled = true;
     requestAnimationFrame(() => {
       this.scheduled = false;
-      // Surveys out of sight are drawn once, so that printing and links find them.
+      // Surveys out of sight are drawn until they have a headline and a history, so that printing and links find them.
       if (this.visible || !this.drawnOnce) this.draw();
     });
   }
@@ -218,7 +218,7 @@ export class SurveyView {
     this.warning.hidden = against === "";
     setText(this.warning, against);
     const window = this.current();
-    this.drawnOnce = (this.histories.get(this.followed().window_start_ms)?.length ?? 0) > 0;
+    this.drawnOnce = window !== null && (this.histories.get(this.followed().window_start_ms)?.length ?? 0) > 0;
     const dark = isDark();
     this.rank(window !== null && isSettled(window) ? window : newestSettled(this.sorted));
     const focus = this.focus ?? this.order[0].index;
