@@ -10,6 +10,7 @@ from typing import cast
 
 from estimators.estimates import Estimates, Floats, Population
 from estimators.estimation.registry import estimator_of
+from estimators.inference.pooling_result import HOMOGENEITY_ALPHA
 from estimators.tally import Tally
 from producers.clock import Clock, system_clock
 from producers.survey.lookup import SurveyList
@@ -23,7 +24,7 @@ from streams.windows.alert_bounds import alert_bounds
 from streams.windows.budget_spent import FirstWindows
 from streams.windows.history import encode_point
 from streams.windows.latency import Latencies
-from streams.windows.record import EstimateRecord, RecordError, contradicted, decode_estimate, make_record
+from streams.windows.record import EstimateRecord, RecordError, decode_estimate, make_record
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,12 @@ def estimate(survey: Survey, tally: Tally) -> Estimates:
     note = f"rungs disagree (homogeneity p = {found.homogeneity_p:.2g}): stratified, not {found.method}"
     instead = estimator.estimate(tally, method="stratified", population=population, alpha=survey.alpha)
     return replace(instead, notes=(*instead.notes, note))
+
+
+def contradicted(survey: Survey, estimates: Estimates) -> bool:
+    """Return whether the rungs of a window contradict what the survey assumes about them."""
+    p = estimates.homogeneity_p
+    return survey.rungs == "independent" and p is not None and p < HOMOGENEITY_ALPHA
 
 
 def always_valid(survey: Survey, tally: Tally, estimates: Estimates) -> tuple[Floats, Floats] | None:
@@ -185,6 +192,7 @@ class Recomputer:
             read_ms=read_ms,
             computed_ms=self._clock(),
             always_valid=bounds,
+            contradicted=contradicted(survey, estimates),
             alerts=alert_bounds(survey, window_ms, tally, estimates.method, self._store.states),
         )
 

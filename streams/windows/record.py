@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 
 from estimators.estimates import Estimates, Floats
-from estimators.inference.pooling_result import HOMOGENEITY_ALPHA
 from estimators.tally import Tally
 from producers.survey.file import RungAssumption
 from producers.survey.survey import Survey
@@ -118,6 +117,7 @@ def make_record(
     computed_ms: int,
     always_valid: tuple[Floats, Floats] | None = None,
     alerts: Sequence[AlertBound] = (),
+    contradicted: bool = False,
 ) -> EstimateRecord:
     """Put an estimate and where it came from into one record."""
     columns = [
@@ -148,14 +148,8 @@ def make_record(
         values=[ValueEstimate(label, *numbers) for label, *numbers in zip(estimates.labels, *lists, strict=True)],
         alerts=list(alerts),
         assumption=survey.rungs,
-        contradicted=contradicted(survey, estimates),
+        contradicted=contradicted,
     )
-
-
-def contradicted(survey: Survey, estimates: Estimates) -> bool:
-    """Return whether the rungs of a window contradict what the survey assumes about them."""
-    p = estimates.homogeneity_p
-    return survey.rungs == "independent" and p is not None and p < HOMOGENEITY_ALPHA
 
 
 def _finite(column: Floats) -> list[float | None]:

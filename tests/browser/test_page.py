@@ -217,6 +217,8 @@ def test_noise_of_an_open_window_is_no_headline(site: Site, watched: Watched) ->
     page.goto(site.url)
     here = section(page, survey_id)
     until(lambda: page.get_attribute(here, "data-state") == "settled", 60, "a settled window", poll_seconds=0.1)
+    # Surveys out of sight are not drawn again.
+    page.evaluate("id => document.getElementById(id).scrollIntoView()", survey_id)
     starts = set()
 
     def noisy() -> bool:

@@ -7,6 +7,7 @@ import pytest
 from estimators.estimates import Estimates
 from estimators.tally import Tally
 from producers.survey.survey import Survey, parse_survey
+from streams.windows.recompute import contradicted
 from streams.windows.record import decode_estimate, make_record
 from tests.support.surveys import WEEK, survey_text
 
@@ -34,14 +35,15 @@ def estimates(p: float | None) -> Estimates:
 
 
 @pytest.mark.parametrize(
-    ("rungs", "p", "contradicted"),
+    ("rungs", "p", "expected"),
     [("independent", 0.0009, True), ("independent", 0.001, False), ("independent", None, False), ("any", 1e-9, False)],
 )
-def test_a_small_p_value_contradicts_only_what_was_assumed(rungs: str, p: float | None, contradicted: bool) -> None:
+def test_a_small_p_value_contradicts_only_what_was_assumed(rungs: str, p: float | None, expected: bool) -> None:
     known = assuming(rungs)
     tally = Tally(np.zeros((3, 1, 3), dtype=np.int64), np.full((3, 1), 100, dtype=np.int64))
-    record = make_record(known, WEEK, tally, estimates(p), read_ms=WEEK, computed_ms=WEEK)
-    assert (record.assumption, record.contradicted) == (rungs, contradicted)
+    against = contradicted(known, estimates(p))
+    record = make_record(known, WEEK, tally, estimates(p), read_ms=WEEK, computed_ms=WEEK, contradicted=against)
+    assert (record.assumption, record.contradicted) == (rungs, expected)
     assert decode_estimate(record.encode()) == record
 
 
