@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -38,6 +39,18 @@ class AcknowledgesAnyway(TrustsKafkaAlone):
             return super().process(batches)
         except RestartRequired:
             return Applied({}, {}, 0, Counters())
+
+
+class TakesEarlyRungs(Applier):
+    def process(self, batches: Sequence[FetchBatch]) -> Applied:
+        # As if every record had come when the rungs of its window were open.
+        late = [
+            replace(
+                batch, records=[record._replace(timestamp_ms=record.timestamp_ms + 100_000) for record in batch.records]
+            )
+            for batch in batches
+        ]
+        return super().process(late)
 
 
 class DoesNotQueue(Applier):
@@ -92,6 +105,7 @@ class DrawsAgain(Device):
 MUTANTS: list[tuple[str, dict[str, Any], str]] = [
     ("acknowledged too early", {"applier": AcknowledgesAnyway}, "1 users expected, 0 found"),
     ("power cut", {"applier": TrustsKafkaAlone}, "2 users expected, 0 found"),
+    ("rung before it opens", {"applier": TakesEarlyRungs}, "dead letters: expected"),
     ("unqueued window", {"applier": DoesNotQueue}, "has no estimate"),
     ("zombie", {"store": lambda clock: MemoryStore(clock, log=IgnoresStamps)}, "3 users expected, "),
     (

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
 from producers.wire.layout import TOKEN_BYTES
 from producers.wire.shards import shards_of
-from streams.local.demo_report import Audit, WindowJournal, audit_window
+from streams.local.demo_report import Audit, WindowJournal, audit_window, survey_entry
+from tests.support.clock import ManualClock
+from tests.support.exporter import record_of
 from tests.support.memory_store import MemoryStore
-from tests.support.surveys import survey
+from tests.support.surveys import WEEK, survey
+
+
+def test_a_window_is_listed_once_its_rungs_are_released_and_every_one_of_them_is_applied() -> None:
+    known = survey(jitter='jitter = "5s"')
+    tokens = np.random.default_rng(2).integers(0, 256, size=(30, TOKEN_BYTES), dtype=np.uint8)
+    acked = np.repeat(np.array([0, 1, 2], dtype=np.int8), 10)
+    journal = WindowJournal(known.id, WEEK, [tokens], [acked], np.array([15.0, 9.0, 6.0]), np.full(3, 30.0))
+    assert journal.users_per_rung(3) == [10, 10, 10]
+
+    def listed(rungs: list[int], now_ms: int) -> int:
+        store = MemoryStore(ManualClock(WEEK))
+        record = msgspec.structs.replace(record_of(known, WEEK, [0.5, 0.3, 0.2]), users=30, users_per_rung=rungs)
+        secret = store.queue.lock(known.id, WEEK, 1_000) or b""
+        assert store.estimates.save(known.id, WEEK, secret, record.encode(), WEEK + 600_000)
+        return len(survey_entry(store, known, [journal], (), now_ms)[0]["windows"])
+
+    released = WEEK + 60_000 + 30_000 + 5_000
+    assert listed([10, 10, 10], released) == 1
+    assert listed([10, 10, 10], released - 1) == 0
+    assert listed([10, 20, 0], released) == 0, "as many users, but the last rung is not in the estimate"
 
 
 def test_a_missing_report_is_backlog_in_a_shard_that_is_behind_and_lost_elsewhere() -> None:
