@@ -168,7 +168,7 @@ class Worker(msgspec.Struct, frozen=True):
 
 
 class CanaryScore(msgspec.Struct, frozen=True):
-    """Distance of the canary's last five complete windows from the known truth, for the value that is farthest off."""
+    """Distance of the canary's last five settled windows from the known truth, for the value that is farthest off."""
 
     survey: str
     window_start_ms: int

@@ -93,7 +93,7 @@ export class HealthView {
     show(tiles.age, last === null ? "none" : health.status === "ok" ? "ok" : "bad", last === null ? "none" : span(now - last),
       last === null ? "no reports counted yet" : p50 !== undefined ? `ago; device to estimate ${p50.toFixed(1)} s` : "ago");
     const canary = health.canary;
-    if (canary === null) show(tiles.canary, "none", "–", "no complete canary window yet");
+    if (canary === null) show(tiles.canary, "none", "–", "no settled canary window yet");
     else {
       const wrong = Math.abs(canary.z) > canary.limit;
       show(tiles.canary, wrong ? "bad" : "ok", `${canary.z < 0 ? "−" : "+"}${Math.abs(canary.z).toFixed(1)} σ`,
