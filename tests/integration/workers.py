@@ -78,7 +78,7 @@ class System:
     """Topics, store and survey of one test on shared real services."""
 
     def __init__(self, kafka: str, redis_url: str, prefix: str, folder: Path, *, text: str | None = None) -> None:
-        text = survey_text() if text is None else text
+        text = survey_text(retention='retention = "30m"') if text is None else text
         self.survey = parse_survey(text, "colour.toml")
         (folder / "colour.toml").write_text(text)
         self.settings = Settings(kafka=kafka, redis=redis_url, prefix=prefix, surveys=str(folder), tick_ms=200)

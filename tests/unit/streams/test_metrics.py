@@ -24,6 +24,7 @@ UNITS = (
     "_left_out",
     "_z_score",
     "_per_second",
+    "_contradicted",
 )
 
 
@@ -40,6 +41,7 @@ def test_names_tell_unit_and_kind() -> None:
 
 def test_no_label_can_name_a_person_or_grow_without_bound() -> None:
     allowed = {"survey", "value", "window", "rung", "reason", "partition", "name", "mechanism", "side", "shard", "unit"}
+    allowed.add("rungs")  # what a survey assumes: any or independent
     assert {label for metric in METRICS for label in metric.labels} <= allowed
 
 
