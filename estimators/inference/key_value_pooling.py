@@ -211,10 +211,7 @@ def pool_key_values(
     apart = chosen == "stratified"
     estimate = stratified_key_values(counts) if apart else pooled
     covariance_at = partial(stratified_covariance if apart else pooled_covariance, counts)
-    variance = estimate.share_variance
-    if population == "fleet":
-        inside = np.clip(scale * estimate.share, 0.0, 1.0)
-        variance = np.maximum(variance - inside * (1.0 - inside) / (scale**2 * max(counts.fleet, 1)), 0.0)
+    variance = _share_variance(counts, estimate, scale, population)
     share, mean = estimate.share, estimate.mean
     if chosen == "mle":
         likely, reasons = likely_key_values(counts)
@@ -224,12 +221,8 @@ def pool_key_values(
     signs = counts.signs
 
     def ends(error: float) -> tuple[Floats, Floats]:
-        low, high = share_ends(signs, weights, estimate.share, variance, error)
-        lower, upper = mean_ends(signs, estimate, covariance_at, error)
-        return (
-            _interleave(scale * np.fmin(low, share), np.fmin(lower, mean)),
-            _interleave(scale * np.fmax(high, share), np.fmax(upper, mean)),
-        )
+        shares = share_ends(signs, weights, estimate.share, variance, error)
+        return _around(scale, share, mean, shares, mean_ends(signs, estimate, covariance_at, error))
 
     # A mean that could be anything is not estimable: its value would only mislead, its band says so.
     lower, upper = mean_ends(signs, estimate, covariance_at, alpha)
@@ -253,6 +246,29 @@ def pool_key_values(
         alpha=alpha,
         homogeneity_p=p_value,
         notes=notes,
+    )
+
+
+def _share_variance(counts: KeyValueCounts, estimate: KeyValueEstimate, scale: float, population: Population) -> Floats:
+    """Return the variance of the shares; for a fleet without the spread of who has the key."""
+    if population == "sampling":
+        return estimate.share_variance
+    inside = np.clip(scale * estimate.share, 0.0, 1.0)
+    spread = inside * (1.0 - inside) / (scale**2 * max(counts.fleet, 1))
+    return np.asarray(np.maximum(estimate.share_variance - spread, 0.0))
+
+
+def _around(
+    scale: float,
+    share: Floats,
+    mean: Floats,
+    share_limits: tuple[Floats, Floats],
+    mean_limits: tuple[Floats, Floats],
+) -> tuple[Floats, Floats]:
+    """Return the ends of shares and means in turn, none of which leaves its value outside."""
+    return (
+        _interleave(scale * np.fmin(share_limits[0], share), np.fmin(mean_limits[0], mean)),
+        _interleave(scale * np.fmax(share_limits[1], share), np.fmax(mean_limits[1], mean)),
     )
 
 

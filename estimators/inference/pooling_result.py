@@ -16,6 +16,9 @@ Floats = NDArray[np.float64]
 Ends = Callable[[float], tuple[Floats, Floats]]
 """Lower and upper ends of every value's two-sided interval at an error rate."""
 
+_SLIVER = 0.05
+"""Less than this part of its half width inside [0, 1] makes an interval useless."""
+
 HOMOGENEITY_ALPHA = 0.001
 """Below this p-value the rungs contradict a common share, and the stratified estimate is reported."""
 
@@ -73,9 +76,9 @@ class Combined:
 
         def ends(alpha: float) -> tuple[Floats, Floats]:
             lower, upper = self.ends(alpha)
-            # An interval that lies outside altogether keeps its half width around the maximum.
-            away = (upper <= 0.0) | (lower >= 1.0)
+            # An interval that lies outside (almost) altogether keeps its half width around the maximum.
             half = (upper - lower) / 2.0
+            away = np.clip(upper, 0.0, 1.0) - np.clip(lower, 0.0, 1.0) < _SLIVER * half
             lower, upper = np.where(away, likely - half, lower), np.where(away, likely + half, upper)
             return np.minimum(np.clip(lower, 0.0, 1.0), likely), np.maximum(np.clip(upper, 0.0, 1.0), likely)
 

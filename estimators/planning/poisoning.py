@@ -35,6 +35,7 @@ Floats = NDArray[np.float64]
 MOST_ANSWERS: Final = 512
 """Answers (or bits) that are tried. Of larger alphabets the first and the last are: within them values are alike."""
 _MOST_GROUPS: Final = 4
+_PARTS: Final = (0.05, 0.1, 0.2, 0.3, 0.45, 0.65, 0.8, 1.0)
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,38 @@ def influence(
     safe = np.where(known, scores, 0.0)
     highest, lowest = np.nanmax(safe, axis=0), np.nanmin(safe, axis=0)
     return Influence(mechanism.labels, np.where(known, highest, np.nan), np.where(known, lowest, np.nan))
+
+
+def furthest_shift(
+    mechanism: Specification, rung: int, *, liars_rung: int, users: int, liars: int, method: Method = "pooled"
+) -> float:
+    """Return how far up to so many liars on one rung move the estimate of some label among `users` honest devices.
+
+    Where a pooled estimate weighs their rung by its precision, a number in between can move it further than all: more
+    of them are noticed, and the estimate is stratified. So several numbers are tried. nan if nothing is estimable.
+    """
+    honest = trial_tally(mechanism, rung, users)
+    estimate = estimator_of(mechanism).estimate
+    before = estimate(honest, method=method).value
+    numbers = sorted({max(1, round(liars * part)) for part in _PARTS}) if liars else []
+    found = [0.0] if np.isfinite(before).any() else []
+    for lie in _loudest(mechanism, rung, honest, method):
+        moved = _moved(lie, rung, liars_rung)
+        for number in numbers:
+            after = estimate(honest + Tally(number * moved.counts, number * moved.users), method=method).value
+            shift = np.abs(after - before)
+            found += [float(np.nanmax(shift))] if np.isfinite(shift).any() else []
+    return max(found, default=float("nan"))
+
+
+def _loudest(mechanism: Specification, rung: int, honest: Tally, method: Method) -> list[Tally]:
+    """Return the lies that raise and that lower some label most, told on the honest devices' own rung."""
+    lies = list(_lies(mechanism, rung, honest, method))
+    estimate = estimator_of(mechanism).estimate
+    before = estimate(honest, method=method).value
+    moves = [np.nan_to_num(estimate(honest + lie, method=method).value - before) for lie in lies]
+    places = {int(np.argmax([move.max() for move in moves])), int(np.argmin([move.min() for move in moves]))}
+    return [lies[place] for place in sorted(places)] if lies else []
 
 
 def _lies(mechanism: Specification, rung: int, honest: Tally, method: Method) -> Iterator[Tally]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from estimators.estimation.registry import estimator_of
-from estimators.planning.poisoning import influence
+from estimators.planning.poisoning import furthest_shift, influence
 from estimators.simulation.tallies import trial_tally
 from producers.survey.check import USERS, explain
 from producers.survey.survey import Survey
+
+MOST_DEVICES = 100_000
+"""Devices of the trial fleet on which liars are tried. More: it takes longer and says the same."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +24,9 @@ class RungOutlook:
 
     half_width: of the survey's interval for a typical value. users_for_band: devices that bring it down to the band
     asked for. loudest_score: the most that one report on this rung counts, in honest devices. loudest_ahead: the same
-    for a report on the highest rung. shift: a bound on how far the attackers can move the estimate of any value, on
-    whichever of the two rungs they choose. attackers_for_half_width: how many move it out of its interval.
+    for a report on the highest rung. shift: how far the attackers, or fewer of them, move
+    the estimate of some value in a trial fleet, on whichever of the two rungs they choose.
+    attackers_for_half_width: how many move it out of its interval from the honest devices' own rung.
     """
 
     rung: int
@@ -37,6 +42,8 @@ class RungOutlook:
 def outlook(survey: Survey, *, users: int, attackers: int, band: float | None) -> list[RungOutlook]:
     """Return the outlook of every rung, at even shares."""
     method = survey.method
+    # A fleet of any size is moved by the same part of liars; the trial fleet only has to be large enough.
+    scaled = attackers if users <= MOST_DEVICES else max(round(attackers * MOST_DEVICES / users), min(attackers, 1))
     rows = []
     for plan in explain(survey).rungs:
         shares = estimator_of(survey.mechanism).estimate(trial_tally(survey.mechanism, plan.rung), method=method).value
@@ -44,6 +51,9 @@ def outlook(survey: Survey, *, users: int, attackers: int, band: float | None) -
         ahead = influence(survey.mechanism, plan.rung, liars_rung=survey.mechanism.rungs - 1, method=method)
         reach = np.abs([*beside.shift(shares, 1, 1), *ahead.shift(shares, 1, 1)])
         furthest = float(np.nanmax(reach)) if np.isfinite(reach).any() else math.nan
+        shift = partial(
+            furthest_shift, survey.mechanism, plan.rung, users=min(users, MOST_DEVICES), liars=scaled, method=method
+        )
         for_one = None if plan.half_widths is None else plan.half_widths[0] * math.sqrt(USERS[0])
         half_width = None if for_one is None else for_one / math.sqrt(users)
         rows.append(
@@ -54,7 +64,7 @@ def outlook(survey: Survey, *, users: int, attackers: int, band: float | None) -
                 users_for_band=None if for_one is None or band is None else math.ceil((for_one / band) ** 2),
                 loudest_score=_finite(beside.loudest),
                 loudest_ahead=_finite(ahead.loudest),
-                shift=_finite(furthest * attackers / users),
+                shift=_finite(max(shift(liars_rung=rung) for rung in {plan.rung, survey.mechanism.rungs - 1})),
                 attackers_for_half_width=(
                     None if half_width is None or not furthest > 0 else math.ceil(half_width * users / furthest)
                 ),
@@ -66,7 +76,7 @@ def outlook(survey: Survey, *, users: int, attackers: int, band: float | None) -
 def documentation(survey: Survey, *, users: int, attackers: int) -> str:
     """Return the outlook as Markdown, for docs/threats.md."""
     lines = [
-        f"| honest devices on | band | one liar counts as | on the top rung | {attackers} liars move it by at most |",
+        f"| honest devices on | band | one liar counts as | on the top rung | {attackers} liars move it by up to |",
         "|---|---|---|---|---|",
     ]
     for row in outlook(survey, users=users, attackers=attackers, band=None):

@@ -67,7 +67,7 @@ def _print(survey: Survey, rows: list[RungOutlook], *, users: int, attackers: in
     columns = ["rung", "epsilon", f"{1 - survey.alpha:.0%} band"]
     columns += [f"devices for ±{band:.3g}"] if band is not None else []
     columns += ["one liar counts as", "... on the top rung", "liars to leave the band"]
-    columns += [f"{attackers:,} liars move it by at most"] if attackers else []
+    columns += [f"{attackers:,} liars move it by up to"] if attackers else []
     table = Table(*[columns[0]])
     for name in columns[1:]:
         table.add_column(name, justify="right")

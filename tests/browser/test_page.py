@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from streams.local.process import Child
 from tests.browser.pipeline import Pipeline, chromium
+from tests.browser.site import PATIENCE_MS, Site, Watched, section, shown, wait_for_text
 from tests.support.deadline import until
 from tests.support.services import fresh_name
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    pass
 
 pytestmark = pytest.mark.real
 
 SURVEYS = sorted((Path(__file__).parent / "surveys").glob("*.toml"))
-PATIENCE_MS = 60_000
-
-
-class Site:
-    """What runs for all tests of this module."""
-
-    def __init__(self, pipeline: Pipeline, browser: Browser, url: str, worker: Child) -> None:
-        self.pipeline, self.browser, self.url, self.worker = pipeline, browser, url, worker
-
-    def id_of(self, name: str) -> str:
-        return next(survey.id for survey in self.pipeline.surveys if survey.name == name)
-
-    def ask(self, path: str) -> Any:
-        return json.loads(urllib.request.urlopen(self.url + path, timeout=20).read())
 
 
 @pytest.fixture(scope="module")
@@ -54,27 +38,6 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             pipeline.stop()
 
 
-class Watched:
-    """A page and everything about it that must not happen."""
-
-    def __init__(self, page: Page, url: str) -> None:
-        self.page, self._url = page, url
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        page.on("console", lambda message: self._hear(message.type, message.text))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.context.on("request", lambda asked: self.requests.append(asked.url))
-
-    def _hear(self, kind: str, text: str) -> None:
-        if kind in ("error", "warning"):
-            self.complaints.append(text)
-
-    def assert_quiet(self) -> None:
-        assert self.complaints == []
-        assert self.requests
-        assert [url for url in self.requests if not url.startswith(self._url + "/")] == []
-
-
 @pytest.fixture
 def watched(site: Site) -> Iterator[Watched]:
     context = site.browser.new_context(viewport={"width": 1440, "height": 900}, locale="en-US", timezone_id="UTC")
@@ -84,22 +47,6 @@ def watched(site: Site) -> Iterator[Watched]:
         yield Watched(page, site.url)
     finally:
         context.close()
-
-
-def section(page: Page, survey_id: str) -> str:
-    return f'section[data-survey="{survey_id}"]'
-
-
-def wait_for_text(page: Page, selector: str, pattern: str) -> re.Match[str]:
-    """Wait until the text of an element matches, and return the match."""
-    found = until(
-        lambda: re.search(pattern, page.locator(selector).inner_text()),
-        PATIENCE_MS / 1_000,
-        f"{pattern!r} in {selector}",
-        poll_seconds=0.1,
-    )
-    assert found is not None
-    return found
 
 
 def test_the_page_shows_every_survey_with_charts_sentences_and_health(site: Site, watched: Watched) -> None:
@@ -193,22 +140,6 @@ def test_whatever_a_survey_says_stays_text(site: Site, watched: Watched) -> None
     assert page.evaluate("window.hacked") is None
     assert page.locator(f"{here} img, {here} script").count() == 0
     watched.assert_quiet()
-
-
-def shown(page: Page, here: str) -> Any:
-    """Return what a survey shows, read in one step: the page may redraw between two."""
-    return page.evaluate(
-        """here => {
-            const node = document.querySelector(here), plot = node.querySelector(".plot-windows");
-            return {
-                start: Number(node.dataset.current), state: node.dataset.state, range: plot.dataset.range,
-                open: Number(plot.dataset.open), first: node.querySelector(".figure-values .sentence").textContent,
-                cells: [...node.querySelectorAll("table.values tbody tr")].map(r => r.children[3].textContent),
-                names: [...node.querySelectorAll("table.values tbody tr")].map(r => r.dataset.value),
-            };
-        }""",
-        here,
-    )
 
 
 def test_noise_of_an_open_window_is_no_headline(site: Site, watched: Watched) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -108,7 +108,25 @@ def survey_view(
         found = {row.value: row.estimate for row in record.values}
         for value, line in past.items():
             line.append(found.get(value))
-    low, high = _ends(records, past)
+    table = _table(newest, shown, past, _ends(records, past), signs)
+    parts: list[RenderableType] = [head, Text(f"  {_title(newest)}", style="dim"), table]
+    if len(rows) > len(shown):
+        parts.append(Text(f"  {len(rows) - len(shown)} more values; --json and --csv have all", style="dim"))
+    parts += [Text(f"  {clean(note)}", style="dim") for note in newest.notes]
+    if newest.contradicted:
+        parts.append(Text(f"  {_contradiction(newest)}", style="bold yellow"))
+    return Group(*parts, *waiting)
+
+
+def _table(
+    newest: EstimateRecord,
+    shown: Sequence[ValueEstimate],
+    past: Mapping[str, Sequence[float | None]],
+    ends: tuple[float, float],
+    signs: Signs,
+) -> Table:
+    """Lay out the values of the newest settled window, each with its band and its past."""
+    low, high = ends
     alerts = {alert.value: alert for alert in sorted(newest.alerts, key=lambda alert: alert.firing)}
     table = Table(box=None, padding=(0, 1))
     table.add_column("value", overflow="ellipsis", max_width=30)
@@ -117,7 +135,7 @@ def survey_view(
     table.add_column(
         f"{_short(low)}{'':{BAR_CELLS - len(_short(low)) - len(_short(high))}}{_short(high)}", no_wrap=True
     )
-    table.add_column(f"last {len(records)} settled", no_wrap=True)
+    table.add_column(f"last {len(next(iter(past.values()), ()))} settled", no_wrap=True)
     if newest.alerts:
         table.add_column("rule")
     for row in shown:
@@ -131,13 +149,7 @@ def survey_view(
         if newest.alerts:
             cells.append(_rule(alerts.get(row.value)))
         table.add_row(*cells)
-    parts: list[RenderableType] = [head, Text(f"  {_title(newest)}", style="dim"), table]
-    if len(rows) > len(shown):
-        parts.append(Text(f"  {len(rows) - len(shown)} more values; --json and --csv have all", style="dim"))
-    parts += [Text(f"  {clean(note)}", style="dim") for note in newest.notes]
-    if newest.contradicted:
-        parts.append(Text(f"  {_contradiction(newest)}", style="bold yellow"))
-    return Group(*parts, *waiting)
+    return table
 
 
 def _unsettled(survey: Survey, windows: Sequence[tuple[EstimateRecord, WindowState]], now_ms: int) -> list[Text]:

@@ -18,7 +18,7 @@ from tests.support.checks import Example
 from tests.support.examples import EXAMPLES
 from tests.support.paths import ROOT
 
-SURVEY_IDS = {"browser": "browser-83fee823", "canary": "canary-1b3836fe", "carriers": "carriers-824a2a06"}
+SURVEY_IDS = {"browser": "browser-1371cf73", "canary": "canary-c20a31b2", "carriers": "carriers-7e10971c"}
 
 CANONICAL = {
     "grr": "8485a9c93ce368d4",

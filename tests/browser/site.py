@@ -1,0 +1,83 @@
+"""What the browser tests share: the running site, a page that is watched for errors, and ways to find and wait."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+from streams.local.process import Child
+from tests.browser.pipeline import Pipeline
+from tests.support.deadline import until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+PATIENCE_MS = 60_000
+
+
+class Site:
+    """What runs for all tests of this module."""
+
+    def __init__(self, pipeline: Pipeline, browser: Browser, url: str, worker: Child) -> None:
+        self.pipeline, self.browser, self.url, self.worker = pipeline, browser, url, worker
+
+    def id_of(self, name: str) -> str:
+        return next(survey.id for survey in self.pipeline.surveys if survey.name == name)
+
+    def ask(self, path: str) -> Any:
+        return json.loads(urllib.request.urlopen(self.url + path, timeout=20).read())
+
+
+class Watched:
+    """A page and everything about it that must not happen."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page, self._url = page, url
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        page.on("console", lambda message: self._hear(message.type, message.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.context.on("request", lambda asked: self.requests.append(asked.url))
+
+    def _hear(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            self.complaints.append(text)
+
+    def assert_quiet(self) -> None:
+        assert self.complaints == []
+        assert self.requests
+        assert [url for url in self.requests if not url.startswith(self._url + "/")] == []
+
+
+def section(page: Page, survey_id: str) -> str:
+    return f'section[data-survey="{survey_id}"]'
+
+
+def wait_for_text(page: Page, selector: str, pattern: str) -> re.Match[str]:
+    """Wait until the text of an element matches, and return the match."""
+    found = until(
+        lambda: re.search(pattern, page.locator(selector).inner_text()),
+        PATIENCE_MS / 1_000,
+        f"{pattern!r} in {selector}",
+        poll_seconds=0.1,
+    )
+    assert found is not None
+    return found
+
+
+def shown(page: Page, here: str) -> Any:
+    """Return what a survey shows, read in one step: the page may redraw between two."""
+    return page.evaluate(
+        """here => {
+            const node = document.querySelector(here), plot = node.querySelector(".plot-windows");
+            return {
+                start: Number(node.dataset.current), state: node.dataset.state, range: plot.dataset.range,
+                open: Number(plot.dataset.open), first: node.querySelector(".figure-values .sentence").textContent,
+                cells: [...node.querySelectorAll("table.values tbody tr")].map(r => r.children[3].textContent),
+                names: [...node.querySelectorAll("table.values tbody tr")].map(r => r.dataset.value),
+            };
+        }""",
+        here,
+    )
