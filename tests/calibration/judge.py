@@ -13,7 +13,7 @@ from scipy import stats
 LEAST, MOST, LEAST_ALL = 0.935, 0.985, 0.94
 """Coverage of bands of 95 % must lie between LEAST and MOST, of all bands at once not below LEAST_ALL."""
 Stages = tuple[tuple[int, float], ...]
-LONG: Stages = ((48, 0.93), (400, 0.94), (3_000, 0.0))
+LONG: Stages = ((64, 0.89), (400, 0.93), (3_000, 0.0))
 SHORT: Stages = ((48, 0.9), (240, 0.0))
 """Windows of a cell, and the coverage below which it goes on to the next stage, which has fresh windows."""
 
