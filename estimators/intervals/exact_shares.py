@@ -23,7 +23,7 @@ from estimators.estimates import Population
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_CANDIDATES = 500
+_CANDIDATES = 300
 """Candidate shares in a table. Fewer: limits are rounded outwards by more; more: a table takes longer."""
 _TABLES = 512
 """Tables that are kept: a window's tables are asked for at every tick until its counts change."""
@@ -54,10 +54,11 @@ def exact_limits(users: int, truth: float, lie: float, most: int, alpha: float, 
     no interval has width zero.
     """
     most = min(most, users)
-    counts = min(users, math.ceil(most + 12.0 * math.sqrt(most + 1.0) + 40.0))
-    # Beyond this mean no count up to `most` is accepted: Chernoff's bound of its lower tail is below alpha.
+    # Beyond this mean no count up to `most` is accepted: Chernoff's bound of its lower tail is below alpha. Counts are
+    # told up to where the upper tail of that mean is as small.
     reach = math.sqrt(-2.0 * math.log(alpha / 4.0))
     mean = most + reach * math.sqrt(most + 1.0) + reach**2
+    counts = min(users, math.ceil(mean + reach * math.sqrt(mean) + reach**2))
     highest = min(1.0, max(mean / users - lie, 0.0) / (truth - lie) + 1.0 / users)
     if population == "fleet":
         devices = _spread(math.ceil(highest * users))
@@ -156,9 +157,11 @@ def _acceptability(law: Floats) -> Floats:
     together = np.cumsum(np.take_along_axis(law, order, axis=1), axis=1)
     # What lies beyond the last count is more extreme than all of the upper side: it belongs to every sum.
     beyond = np.maximum(1.0 - below[:, -1:], 0.0)
-    for column in range(law.shape[1] - 2, -1, -1):
-        tied = ranked[:, column + 1] <= ranked[:, column] * (1.0 + _TIE)
-        together[:, column] = np.where(tied, together[:, column + 1], together[:, column])
+    # Equal tails count together: every one of them gets the sum up to the last.
+    ends = np.ones(law.shape, dtype=np.bool_)
+    ends[:, :-1] = ranked[:, 1:] > ranked[:, :-1] * (1.0 + _TIE)
+    last = np.where(ends, np.arange(law.shape[1]), law.shape[1])
+    together = np.take_along_axis(together, np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1], axis=1)
     found = np.empty_like(law)
     np.put_along_axis(found, order, together + beyond, axis=1)
     return found

@@ -31,6 +31,7 @@ QUIET = 25.0
 _MATTERS = 0.05
 """A rung with less than this part of the information cannot spoil a pooled interval."""
 
+_STEPS_OF_TABLES = (7, 15, 30, RARE - 1)
 _TINY = 1e-300
 _EDGE = 1e-4
 """Shares for weights stay this far inside [0, 1]."""
@@ -123,8 +124,10 @@ def _fill_rare(
     for law in np.unique(laws[rare], axis=0):
         n, p, q, rungs, mirror = law.tolist()
         chosen = rare & np.all(laws == law, axis=-1)
-        table = exact_limits(int(n), p, q, RARE - 1, alpha / rungs, population)
         at = counts[chosen]
+        # In steps, so that a table serves for a while: a larger one costs more and holds the same limits.
+        most = next(step for step in _STEPS_OF_TABLES if step >= at.max())
+        table = exact_limits(int(n), p, q, most, alpha / rungs, population)
         seen, zero, one = (at / n - q) / (p - q), table.zero[at], table.one[at]
         middle = table.centre[at] if population == "fleet" else np.clip(seen, table.lower[at], table.upper[at])
         # Where even the share 0 is accepted, fewer answers than noise alone gives may come, and at 1 likewise more: the
