@@ -58,7 +58,7 @@ kafka: ## run Apache Kafka in the foreground and print its address; ARGS="--port
 bench: setup ## run the benchmarks; ends with one line per goal
 	@exec $(BIN)/python -m tests.bench $(ARGS)
 
-calibrate: setup ## count how often bands, alerts and tests keep their promise; writes docs/calibration.md; 15 minutes
+calibrate: setup ## count how often bands, alerts and tests keep their promise; writes docs/calibration.md; slow
 	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.calibration $(ARGS)
 
 screenshots: setup ## take the pictures of the page for docs/images from a real pipeline; two minutes

@@ -4,8 +4,8 @@ It speaks the real protocol over TCP and keeps everything in memory: 5 MiB per p
 silently; no CreateTopics; rebalances with more than one member are unreliable. Good for a demo with one worker that
 keeps up; `docs/development.md` says what else it cannot do.
 
-`python -m streams.local.embedded_kafka [NAME:PARTITIONS...]` runs one in the foreground. The protocol with whoever
-started it, on stdin and stdout, one line each way: first `listening HOST:PORT`; then for each `create NAME PARTITIONS`
+`python -m streams.local.embedded_kafka [NAME:PARTITIONS...]` runs one in the foreground. The protocol with the
+starting process, on stdin and stdout, one line each way: first `listening HOST:PORT`; then for each `create NAME PARTITIONS`
 either `ok` or `error REASON`. It ends with its stdin.
 """
 

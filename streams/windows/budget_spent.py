@@ -73,7 +73,7 @@ def budget_spent(
 
 
 def mean_epsilon(record: EstimateRecord) -> float | None:
-    """Return what the users of a window have spent on it on average; None if nobody answered or it has no number."""
+    """Return what the users of a window have spent on it on average; None without users or without a finite cost."""
     spent = 0.0
     for users, epsilon in zip(record.users_per_rung, record.epsilons, strict=True):
         if users and epsilon is None:
