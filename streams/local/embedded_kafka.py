@@ -5,8 +5,8 @@ silently; no CreateTopics; rebalances with more than one member are unreliable. 
 keeps up; `docs/development.md` says what else it cannot do.
 
 `python -m streams.local.embedded_kafka [NAME:PARTITIONS...]` runs one in the foreground. The protocol with the
-starting process, on stdin and stdout, one line each way: first `listening HOST:PORT`; then for each `create NAME PARTITIONS`
-either `ok` or `error REASON`. It ends with its stdin.
+starting process, on stdin and stdout, one line each way: first `listening HOST:PORT`; then for each `create NAME
+PARTITIONS` either `ok` or `error REASON`. It ends with its stdin.
 """
 
 import ctypes
