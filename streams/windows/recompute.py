@@ -209,13 +209,23 @@ class Recomputer:
             self._metrics.latency.observe_many(seconds, emission.frames)
 
     def _settle_others(self) -> None:
-        """Settle frames applied here whose estimate another worker computed."""
-        for window in self._latencies.windows():
+        """Settle frames applied here whose estimate another worker computed, or read the counts just before the note.
+
+        A frame is noted after Redis has acknowledged it, so an estimate that contains it may have read the counts
+        earlier than the note says. A window that is not queued has an estimate of all its frames.
+        """
+        windows = self._latencies.windows()
+        if not windows:
+            return
+        now_ms = self._clock()
+        queued = {(entry.survey_id, entry.window_ms) for entry in self._store.queue.entries()}
+        for window in windows:
             payload = self._store.estimates.read(*window)
             if payload is not None:
                 try:
                     record = decode_estimate(payload)
-                    self._settle(window, record.read_ms, record.computed_ms)
+                    read_ms = record.read_ms if window in queued else max(record.read_ms, now_ms)
+                    self._settle(window, read_ms, record.computed_ms)
                 except RecordError as error:
                     logger.warning("%s, window %d: %s", *window, error)
                     self._latencies.forget(window)

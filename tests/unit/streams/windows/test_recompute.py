@@ -262,6 +262,22 @@ def test_frames_from_here_are_settled_by_estimates_of_another_worker(store: Memo
     assert metrics.registry.get_sample_value("thaw_worker_latency_seconds_sum") == pytest.approx(1.5)
 
 
+def test_frames_noted_after_the_counts_were_read_are_settled_when_nothing_is_queued(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    colour, metrics, latencies = survey(), worker_metrics(), Latencies()
+    fill(store, colour, clock, 10, WEEK)
+    Recomputer(store, Known(colour), Outbox(), "estimates", clock=clock).tick()
+    clock.advance(1)
+    latencies.applied((colour.id, WEEK), [(clock() - 1_001, 1)], clock())
+    recomputer = Recomputer(
+        store, Known(colour), Outbox(), "estimates", clock=clock, metrics=metrics, latencies=latencies
+    )
+    recomputer.tick()
+    assert metrics.registry.get_sample_value("thaw_worker_latency_seconds_count") == 1
+    assert latencies.windows() == []
+
+
 def test_frames_waiting_for_an_estimate_take_bounded_memory() -> None:
     latencies = Latencies(limit=10)
     for window_ms in range(100):
