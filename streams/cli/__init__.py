@@ -1,4 +1,4 @@
 """The command line: one file per command, found by its name.
 
-A command parses, calls a room and prints; what it does is done elsewhere.
+A command parses its arguments, calls another room and prints the result; no other work is done here.
 """

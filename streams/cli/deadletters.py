@@ -36,7 +36,7 @@ def command() -> None:
 @_json
 @settings_options(*_CONNECTION)
 def list_command(reason: tuple[str, ...], limit: int, as_json: bool, **flags: Any) -> int:
-    """List the newest dead letters: number, time, reason, place, size."""
+    """List the newest dead letters: number, time, reason, position in the topic, size."""
     settings = load_settings(flags)
 
     def show() -> None:
@@ -113,10 +113,10 @@ def replay_command(
             click.echo(msgspec.json.encode(told))
         else:
             click.echo(
-                f"{done.sent} frames {'would be sent' if dry_run else 'sent'} again, {done.copies} copies left out"
+                f"{done.sent} frames {'would be sent' if dry_run else 'sent'} again, {done.copies} duplicates skipped"
             )
             for why, count in sorted(done.still_dead.items()):
-                click.echo(f"{count} still dead: {why}")
+                click.echo(f"{count} still refused: {why}")
         status = 1 if done.still_dead and not done.sent else 0
 
     return _ready(send) or status
@@ -130,7 +130,7 @@ def as_data(letter: StoredDeadLetter) -> dict[str, Any]:
         "reason": letter.reason,
         "place": letter.place,
         "size_bytes": len(letter.frame),
-        # A letter of a megabyte can hold thousands of frames.
+        # A dead letter of a megabyte can hold thousands of frames.
         "frames": [msgspec.to_builtins(view) for view in islice(look(letter.frame), 20)],
     }
 

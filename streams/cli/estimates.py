@@ -41,13 +41,15 @@ _WIDTH_WITHOUT_TERMINAL = 160
 @click.option(
     "--windows",
     type=click.IntRange(1, 10_000),
-    help="Number of windows, newest first; on a terminal of settled ones. [default: 30; with --json or --csv: 3]",
+    help="Number of windows, newest first; without --json or --csv, of settled ones. [default: 30; with them: 3]",
 )
 @click.option("--watch", is_flag=True, help="Run until interrupted: redraw, or print data as it changes.")
 @click.option(
     "--every", default=1.0, show_default=True, type=click.FloatRange(0.1, 3_600), help="Seconds between two reads."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array of estimate records; watching: one a line.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON array of estimate records; with --watch one object a line."
+)
 @click.option("--csv", "as_csv", is_flag=True, help="Print one line per value.")
 @settings_options("redis", "redis_ca", "surveys", "prefix")
 def command(
@@ -55,8 +57,8 @@ def command(
 ) -> int:
     """Print stored estimates of SURVEY (a name or an id), or of all surveys.
 
-    On a terminal: the newest settled window of each survey with its bands, a line of the windows before, and which
-    windows are not settled yet.
+    On a terminal: the newest settled window of each survey with its bands, a sparkline of earlier windows, and a list
+    of the windows that are not settled yet.
     """
     if as_json and as_csv:
         raise click.UsageError("--json and --csv cannot be combined; give one")
@@ -122,7 +124,7 @@ def _watch_view(looks: Iterable[tuple[Found, str]]) -> None:
     console = _console()
     with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
         for found, trouble in looks:
-            status = Text(trouble, style="bold red") if trouble else Text("Ctrl-C ends", style="dim")
+            status = Text(trouble, style="bold red") if trouble else Text("Ctrl-C to stop", style="dim")
             live.update(Group(*_views(found, console), status), refresh=True)
 
 

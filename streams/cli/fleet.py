@@ -42,8 +42,8 @@ from streams.settings import Settings, load_settings, settings_options
     help="live: send reports when they are due. fast: send past windows as fast as the broker accepts them.",
 )
 @click.option("--processes", default=1, show_default=True, type=click.IntRange(1, 64))
-@click.option("--canary", is_flag=True, help="Devices, seed and truth of the survey's [canary] table.")
-@click.option("--first-window-ms", type=int, help="First window; needed to continue a fleet that was stopped.")
+@click.option("--canary", is_flag=True, help="Take devices, seed and true shares from the survey's [canary] table.")
+@click.option("--first-window-ms", type=int, help="Start of the first window; needed to continue a fleet.")
 @click.option("--tick-ms", default=100, show_default=True, type=click.IntRange(1, 60_000))
 @click.option(
     "--journal", type=click.Path(file_okay=False), help="Folder to record which reports the broker has acknowledged."

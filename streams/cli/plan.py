@@ -66,8 +66,8 @@ def _print(survey: Survey, rows: list[RungOutlook], *, users: int, attackers: in
     console.print(f"[bold]{survey.id}[/bold]: {users:,} devices, the honest ones all on one rung", highlight=False)
     columns = ["rung", "epsilon", f"{1 - survey.alpha:.0%} band"]
     columns += [f"devices for ±{band:.3g}"] if band is not None else []
-    columns += ["one liar counts as", "... on the top rung", "liars to leave the band"]
-    columns += [f"{attackers:,} liars move it by up to"] if attackers else []
+    columns += ["one lying device counts as", "... on the top rung", "lying devices to leave the band"]
+    columns += [f"{attackers:,} lying devices move it by up to"] if attackers else []
     table = Table(*[columns[0]])
     for name in columns[1:]:
         table.add_column(name, justify="right")
@@ -80,7 +80,8 @@ def _print(survey: Survey, rows: list[RungOutlook], *, users: int, attackers: in
         table.add_row(*cells)
     console.print(table)
     console.print(
-        "A lying device sends the answer with the largest score s and moves a share by (s - share) / devices. Scores "
-        "are in honest devices. It chooses its rung. Widths are for a typical value, shifts for the worst one.",
+        "A lying device chooses its rung and sends the answer with the largest score s. It moves a share "
+        "by (s - share) / devices. Scores are in honest devices. Widths are for a typical value, shifts for the "
+        "worst one.",
         highlight=False,
     )

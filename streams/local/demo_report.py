@@ -1,4 +1,4 @@
-"""What a demo run amounted to: every settled window with its truth, and whether anything was lost or counted twice.
+"""The result of a demo run: every settled window with its truth, and what was lost or counted twice.
 
 `lost` are tokens whose stored rung, read back from the log, is below the highest rung that the broker acknowledged.
 `backlog` are such tokens in shards whose stored offset is below the end of their partition: their reports wait in Kafka

@@ -1,7 +1,7 @@
-"""Copies of survey files for a demo that cannot wait: windows and schedule shrunk by one factor.
+"""Scaled copies of survey files: a demo shrinks windows and schedule by one factor.
 
 The copy asks the same question with the same mechanism and the same levels, so its privacy per window and its bands
-are those of the original. It has windows of its own, and therefore an id of its own.
+are those of the original. Its windows differ, and so does its id.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def scaled_copy(path: Path, folder: Path, seconds: int) -> DemoSurvey:
 def scaled(raw: dict[str, Any], factor: float) -> dict[str, Any]:
     """Return the file's content with window, step, opening times and jitter multiplied by `factor`.
 
-    Retention and skew stay: they say how patient the collector is, not how fast people answer.
+    Retention and skew stay: they are limits of the collector, not times of the devices.
     """
     copy = deepcopy(raw)
 

@@ -20,7 +20,7 @@ _ERROR_BYTES: Final = 512
 
 
 def _library() -> ctypes.CDLL:
-    """Load the very librdkafka that the confluent-kafka wheel brings."""
+    """Load the librdkafka that is inside the confluent-kafka wheel."""
     import confluent_kafka
 
     package = Path(confluent_kafka.__file__).parent
@@ -81,7 +81,7 @@ class MockCluster:
             raise ValueError(f"cannot create topic {name!r} with {partitions} partitions: {reason.decode()}")
 
     def close(self) -> None:
-        """Stop the broker and forget all that it held."""
+        """Stop the broker; its data is lost."""
         self._library.rd_kafka_mock_cluster_destroy(self._cluster)
         self._library.rd_kafka_destroy(self._handle)
 

@@ -1,9 +1,9 @@
 """Child processes that cannot outlive their parent, and the folders and ports they use.
 
 ServiceError
-├── ServiceMissing    the program is not installed on this machine
-├── ChildDied      a child ended by itself; the message carries the end of its log
-└── NotReady       a service did not answer before its deadline
+├── ServiceMissing  the program is not installed on this machine
+├── ChildDied       a child ended by itself; the message carries the end of its log
+└── NotReady        a service did not answer before its deadline
 """
 
 import contextlib

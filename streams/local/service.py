@@ -12,8 +12,8 @@ from streams.local.process import Child, RunFolder, free_ports
 logger = logging.getLogger(__name__)
 
 START_SECONDS: Final = 60.0
-"""A service that does not answer after this long is taken for broken. Starts take 0.1 to 5 s on an idle machine; a busy
-machine with few cores needs several times that."""
+"""A service that does not answer after this long is considered broken. Starts take 0.1 to 5 s on an idle machine, and
+several times that on a busy machine with few cores."""
 
 STOP_SECONDS: Final = 10.0
 """For an orderly stop, before SIGKILL. A broker takes about 2 s; a shorter time would cut it off on a busy machine."""

@@ -90,7 +90,7 @@ class Supervisor:
         stages = sorted({order for order, _ in self._members})
         for number, stage in enumerate(stages):
             share = (limit - time.monotonic()) / (len(stages) - number)
-            # Within a stage the youngest goes first.
+            # Within a stage the one started last is stopped first.
             for member in [member for order, member in reversed(self._members) if order is stage]:
                 if isinstance(member, Service):
                     member.stop(seconds=max(share, POLL_SECONDS))

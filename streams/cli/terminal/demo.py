@@ -111,7 +111,7 @@ def render(surveys: Sequence[SurveyView], status: str) -> RenderableType:
         else:
             when = "" if survey.settles_seconds is None else f": the first settles in {survey.settles_seconds:.0f} s"
             parts.append(Text(f"  no settled window yet{when}", style="yellow"))
-        parts.append(_life_table(survey))
+        parts.append(_windows_table(survey))
     parts.append(Text(status, style="dim"))
     return Group(*parts)
 
@@ -130,7 +130,7 @@ def _values_table(window: WindowView) -> Table:
     return table
 
 
-def _life_table(survey: SurveyView) -> Table:
+def _windows_table(survey: SurveyView) -> Table:
     """Show how bands narrow: one line per window, newest first, with users per rung."""
     table = Table(box=None, padding=(0, 1))
     table.add_column("window", style="dim")

@@ -1,4 +1,4 @@
-"""Estimates on a terminal: per value a number, a band as a bar, and a line of what it was in the windows before."""
+"""Estimates on a terminal: per value the estimate, its band as a bar, and a sparkline of earlier windows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ UNICODE, ASCII = Signs(), Signs("01234567", ".", "-", "o", " ")
 
 
 def clean(text: str) -> str:
-    """Return text that cannot steer the terminal: values of surveys are written by others."""
+    """Return text without control characters: question and values come from survey files."""
     return "".join(character if character.isprintable() else "�" for character in text)
 
 
@@ -191,7 +191,7 @@ def _title(record: EstimateRecord) -> str:
 def _contradiction(record: EstimateRecord) -> str:
     return (
         f'the rungs contradict rungs = "independent" (p = {record.homogeneity_p:.2g}): '
-        "the rung of a device goes with its value, or reports are forged"
+        "the rung of a device depends on its value, or reports are forged"
     )
 
 

@@ -38,5 +38,5 @@ export function contradictionText(windows) {
   const made = against.every((window) => window.method === "stratified") ? "Their estimates are stratified, which assumes nothing about rungs."
     : "Their estimates rely on the assumption: do not use them.";
   return `In ${against.length} of the last ${last.length} settled windows the rungs contradict rungs = "independent" (smallest p ${smallest.toPrecision(2)}): `
-    + `the rung of a device goes with its value, or reports are forged. ${made}`;
+    + `the rung of a device depends on its value, or reports are forged. ${made}`;
 }

@@ -1,4 +1,4 @@
-"""`thaw plan`: widths, devices needed, and what liars can do, for people and for programs."""
+"""`thaw plan`: widths, devices needed, and what lying devices can do, for people and for programs."""
 
 import json
 import math
@@ -68,7 +68,7 @@ def test_the_command_prints_a_table_or_json(capfd: pytest.CaptureFixture[str], t
     ]
     status, out, _ = run(capfd, "plan", str(file), "--attackers", "50")
     assert status == 0
-    assert "liars move" in out
+    assert "50 lying devices" in out
     assert run(capfd, "plan", "browser")[0] == 0
 
 
