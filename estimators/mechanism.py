@@ -2,7 +2,7 @@
 
 A *specification* says what a mechanism is: values, ladder, exact probabilities, costs, the form of an answer, and what
 is estimated. A *randomizer* (device) draws answers. The server side, which needs scipy, is in `estimators.estimation`;
-simulated true values are in `estimators.simulation`. All four are found by the word that survey files use.
+simulated true values are in `estimators.simulation`. All four are found by the name that survey files use.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Specification(ABC):
     """
 
     name: ClassVar[str]
-    """The word in survey files."""
+    """The name in survey files."""
     source: ClassVar[str]
     """The paper, with section or algorithm."""
     corrections: ClassVar[tuple[str, ...]] = ()

@@ -167,7 +167,7 @@ def _trust() -> tuple[timeseries.Panel, ...]:
         ),
         panel(
             "Canary",
-            "Distance of canaries from their known truth over the last five complete windows, in standard errors, "
+            "Distance of canaries from their known truth over the last five settled windows, in standard errors, "
             "and the limit of the alert.",
             query("thaw_canary_joint_z_score", "{{survey}}", name="A"),
             query("thaw_limit_canary_z_score", "{{survey}} limit", name="B"),

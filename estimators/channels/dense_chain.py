@@ -1,4 +1,4 @@
-"""Chains of small channels of any shape: real matrices in, integers on the grid out, never dearer than declared."""
+"""Chains of small channels of any shape: real matrices in, integers on the grid out, never costlier than declared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimators by the word that survey files use."""
+"""Estimators by the name that survey files use."""
 
 from __future__ import annotations
 

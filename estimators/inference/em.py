@@ -1,9 +1,9 @@
 """Maximum likelihood over any channels: EM, made fast by extrapolation and exact by Newton's method at the end.
 
-EM alone creeps: each step gains a fixed fraction of what is missing. Two steps show the direction and the ratio, so
-the third point is extrapolated (squared extrapolation, on logarithms, so that shares stay positive); a point that
-lowers the likelihood is dropped. The search says why it ended: the likelihood is concave, and the largest score minus
-the number of users bounds what is left to gain, so "converged" is a certificate and not a hope.
+EM alone converges slowly: each step gains a fixed fraction of what is missing. Two steps show the direction and the
+ratio, so the third point is extrapolated (squared extrapolation, on logarithms, so that shares stay positive); a point
+that lowers the likelihood is dropped. The search says why it ended: the likelihood is concave, and the largest score
+minus the number of users bounds what is left to gain, so "converged" is certified.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def choose_method(
 ) -> tuple[Method, tuple[str, ...]]:
     """Replace `pooled`, which needs rungs with common shares, by `stratified` where they disagree or cannot be told to.
 
-    Without enough answers to compare rungs, a few reports on a sharp rung would otherwise decide an estimate unwatched.
+    Without enough answers to compare rungs, a few reports on a sharp rung would otherwise decide an estimate unchecked.
     `mle` stays what was asked for; a note says where its assumption fails.
     """
     if method not in ("pooled", "stratified", "mle"):

@@ -127,7 +127,7 @@ def _one_answer(truth: Floats, lie: Floats, shares: Floats) -> Floats:
 def _bounds(tally: YesNo, alpha: float) -> tuple[Floats, Floats]:
     """Return bounds of the share among all users, each wrong with probability at most alpha.
 
-    Every rung enters with the variance of its own share: where rungs go with values, the overall share is nobody's.
+    Every rung enters with the variance of its own share: where rungs depend on values, no rung has the overall share.
     """
     blind = np.any(tally.truth == tally.lie, axis=0)
     weights = tally.users / np.maximum(tally.users.sum(axis=0), 1.0)

@@ -9,8 +9,8 @@ from estimators.mechanisms.registry import names, specification_class
 
 
 def overview() -> str:
-    """Return one table row per mechanism: word, what it does, whether it is local privacy, which ladders."""
-    rows = ["| word | what a device does | local | ladder |", "|---|---|---|---|"]
+    """Return one table row per mechanism: name, what it does, whether it is local privacy, which ladders."""
+    rows = ["| name | what a device does | local | ladder |", "|---|---|---|---|"]
     for name in names():
         kind = specification_class(name)
         local = "yes" if kind.guarantee.local else "**no**"

@@ -1,4 +1,4 @@
-"""K-randomization of yes-or-no records (Zhilyaev & Zeber): several flipped copies, lost in a crowd."""
+"""K-randomization of yes-or-no records (Zhilyaev & Zeber): flipped copies of each record, totalled over a crowd."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class KRandomization(Specification):
         ),
         "More copies do not help like the root of k: the deviation never falls below 3 / level.",
     )
-    ladders = "One level only: more copies would tell more, but one plain answer tells it far better."
+    ladders = "One level only: more copies would reveal more, and a single answer of that cost is far more precise."
     parameters = {  # noqa: RUF012  # a ClassVar of the base class
         "least_records": "number of honest records that every published window has for certain, 2 or more",
         "copies": "copies k of each record, 1 to 1024; default 1",

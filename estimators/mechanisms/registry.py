@@ -1,4 +1,4 @@
-"""Specifications and randomizers by the word that survey files use."""
+"""Specifications and randomizers by the name that survey files use."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ _MECHANISMS: dict[str, tuple[type[Specification], type[Randomizer[Any]]]] = {
 
 
 def names() -> tuple[str, ...]:
-    """Return the words that survey files may use."""
+    """Return the names that survey files may use."""
     return tuple(_MECHANISMS)
 
 
 def specification_class(name: str) -> type[Specification]:
-    """Return the specification behind a word; KeyError for an unknown one."""
+    """Return the specification with this name; KeyError for an unknown one."""
     return _MECHANISMS[name][0]
 
 

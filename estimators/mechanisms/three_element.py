@@ -125,7 +125,7 @@ def _double_dagger(p1: Fraction, p2: Fraction) -> Exact:
 
 
 class Dagger(ThreeElement):
-    """RR3-dagger: nothing is kept with p1, the other two values with p2, lies are uniform."""
+    """RR3-dagger: "nothing" is kept with p1, each sign with p2; false answers are uniform."""
 
     name = "rr3_dagger"
     source = "Ma & Wang, Eq. 28, 29 and 39 to 42 (RR3-dagger)"
@@ -151,7 +151,7 @@ class Dagger(ThreeElement):
 
 
 class DoubleDagger(ThreeElement):
-    """RR3-double-dagger: whether it is nothing is kept with p1, the sign with p2."""
+    """RR3-double-dagger: whether there is a sign at all is kept with p1, the sign with p2."""
 
     name = "rr3_ddagger"
     source = "Ma & Wang, Eq. 30 and 31 (RR3-double-dagger)"
@@ -173,7 +173,7 @@ class DoubleDagger(ThreeElement):
 
 
 class Club(ThreeElement):
-    """RR3-club: nothing is kept with p1, something stays something with p2, and then the sign with q."""
+    """RR3-club: "nothing" is kept with p1; a sign stays a sign with p2, and then the same sign with q."""
 
     name = "rr3_club"
     source = "Ma & Wang, Eq. 32 and 33 (RR3-club)"

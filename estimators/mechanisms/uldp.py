@@ -103,7 +103,7 @@ class URR(UtilityOptimized):
 
 
 class Mangat(URR):
-    """Who has the sensitive value says so, the others say so too with probability e^-eps."""
+    """A person with the sensitive value says so; the others say so too with probability e^-eps."""
 
     name = "mangat"
     source = "Mangat's rule: Murakami & Kawamoto, Sec. 3.1 (uRR with two values, one of them sensitive)"
@@ -125,7 +125,7 @@ class Mangat(URR):
 
 
 class URAP(UtilityOptimized):
-    """One bit per value: bits of sensitive values lie both ways, bits of other values only ever hide."""
+    """One bit per value: a sensitive bit is flipped both ways; any other bit may be cleared, never falsely set."""
 
     name = "urap"
     source = "Murakami & Kawamoto, Def. 5"

@@ -1,4 +1,4 @@
-"""RAPPOR as it was: a permanent noisy copy of the bits, sampled again and again. The baseline that relaxation beats."""
+"""RAPPOR as published: a permanent noisy copy of the bits, sampled for each report. The baseline of gradual release."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How far lying devices can move an estimate.
 
-Local privacy hides who said what, so a lie looks like noise. An estimate is, up to what it divides by, a sum
-of scores: every answer adds its score and no more. With k liars among n devices the share theta of a value becomes
+Local privacy hides who said what, so a lie looks like noise. An estimate is, up to what it divides by, a sum of scores:
+every answer adds its score and no more. With k lying devices among n the share theta of a value becomes
 
     theta + k / n * (score - theta),     lowest score <= score <= highest score
 
@@ -9,8 +9,8 @@ For generalised randomized response the scores of a value are (1 - q) / (p - q) 
 any other, with p and q the probabilities of the truth and of one particular lie: the more private the level, the larger
 each score. Where estimates are no sums (means of key-value pairs), the scores hold near even shares.
 
-Pooling weights a report by the precision of its rung. So liars who answer on a sharp rung while everybody else is still
-on a blurred one count for many times more, until they are enough for the test of homogeneity to notice them.
+Pooling weights a report by the precision of its rung. So lying devices that answer on a sharp rung while all others are
+still on a blurred one count for many times more, until they are enough for the test of homogeneity to notice them.
 
 Server side only.
 """
@@ -49,16 +49,16 @@ class Influence:
     highest: Floats
     lowest: Floats
 
-    def shift(self, shares: Floats | float, liars: int, devices: int) -> tuple[Floats, Floats]:
-        """Return how far the estimates of labels with these shares fall and rise, at most, with so many liars.
+    def shift(self, shares: Floats | float, attackers: int, devices: int) -> tuple[Floats, Floats]:
+        """Return how far the estimates of labels with these shares fall and rise, at most, with so many lying devices.
 
         >>> told = Influence(("a",), np.array([2.0]), np.array([-1.0]))
         >>> [float(end[0]) for end in told.shift(0.5, 10, 1_000)]
         [-0.015, 0.015]
         """
-        if not 0 <= liars <= devices or devices < 1:
-            raise ValueError(f"liars must be 0 to the number of devices; got {liars} of {devices}")
-        part = liars / devices
+        if not 0 <= attackers <= devices or devices < 1:
+            raise ValueError(f"attackers must be 0 to the number of devices; got {attackers} of {devices}")
+        part = attackers / devices
         return np.asarray(part * (self.lowest - shares)), np.asarray(part * (self.highest - shares))
 
     @property
@@ -69,16 +69,17 @@ class Influence:
 
 
 def influence(
-    mechanism: Specification, rung: int, *, liars_rung: int | None = None, method: Method = "pooled"
+    mechanism: Specification, rung: int, *, attackers_rung: int | None = None, method: Method = "pooled"
 ) -> Influence:
     """Return the scores of the loudest answers when all honest devices are on one rung. Deterministic.
 
-    A single liar is on `liars_rung`, by default on the same. For pooled estimates of other rungs the scores hold for
-    the first liars; more of them count for less each.
+    A single lying device is on `attackers_rung`, by default on the same. For pooled estimates of other rungs the scores
+    hold for the first few; more of them count for less each.
     """
     honest = trial_tally(mechanism, rung)
     lies = [
-        _moved(lie, rung, rung if liars_rung is None else liars_rung) for lie in _lies(mechanism, rung, honest, method)
+        _moved(lie, rung, rung if attackers_rung is None else attackers_rung)
+        for lie in _lies(mechanism, rung, honest, method)
     ]
     devices = honest.total_users
 
@@ -95,9 +96,9 @@ def influence(
 
 
 def furthest_shift(
-    mechanism: Specification, rung: int, *, liars_rung: int, users: int, liars: int, method: Method = "pooled"
+    mechanism: Specification, rung: int, *, attackers_rung: int, users: int, attackers: int, method: Method = "pooled"
 ) -> float:
-    """Return how far up to so many liars on one rung move the estimate of some label among `users` honest devices.
+    """Return how far up to so many lying devices on one rung move the estimate of some label among `users` honest ones.
 
     Where a pooled estimate weighs their rung by its precision, a number in between can move it further than all: more
     of them are noticed, and the estimate is stratified. So several numbers are tried. nan if nothing is estimable.
@@ -105,10 +106,10 @@ def furthest_shift(
     honest = trial_tally(mechanism, rung, users)
     estimate = estimator_of(mechanism).estimate
     before = estimate(honest, method=method).value
-    numbers = sorted({max(1, round(liars * part)) for part in _PARTS}) if liars else []
+    numbers = sorted({max(1, round(attackers * part)) for part in _PARTS}) if attackers else []
     found = [0.0] if np.isfinite(before).any() else []
     for lie in _loudest(mechanism, rung, honest, method):
-        moved = _moved(lie, rung, liars_rung)
+        moved = _moved(lie, rung, attackers_rung)
         for number in numbers:
             after = estimate(honest + Tally(number * moved.counts, number * moved.users), method=method).value
             shift = np.abs(after - before)

@@ -1,4 +1,4 @@
-"""True values of simulated fleets and their true quantities, for every mechanism by its word."""
+"""True values of simulated fleets and their true quantities, for every mechanism by its name."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ class LimitsTable(_Table, frozen=True):
         Meta(description="widest useful interval of a value, upper minus lower end; no alert without it"),
     ] = None
     stale: Annotated[
-        str | None, Meta(description="longest time without a new estimate; default: two windows, at least 15 s")
+        str | None, Meta(description="longest time without a new estimate; default: a window and a step, at least 15 s")
     ] = None
     budget: Annotated[
         float, Meta(description="share of the lifetime budget that a device may have spent before an alert")

@@ -15,7 +15,7 @@ from producers.survey.check import USERS, explain
 from producers.survey.survey import Survey
 
 MOST_DEVICES = 100_000
-"""Devices of the trial fleet on which liars are tried. More: it takes longer and says the same."""
+"""Devices of the trial fleet on which lying devices are tried. More: it takes longer and says the same."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,17 @@ class RungOutlook:
 def outlook(survey: Survey, *, users: int, attackers: int, band: float | None) -> list[RungOutlook]:
     """Return the outlook of every rung, at even shares."""
     method = survey.method
-    # A fleet of any size is moved by the same part of liars; the trial fleet only has to be large enough.
+    # A fleet of any size is moved by the same part of lying devices; the trial fleet only has to be large enough.
     scaled = attackers if users <= MOST_DEVICES else max(round(attackers * MOST_DEVICES / users), min(attackers, 1))
     rows = []
     for plan in explain(survey).rungs:
         shares = estimator_of(survey.mechanism).estimate(trial_tally(survey.mechanism, plan.rung), method=method).value
         beside = influence(survey.mechanism, plan.rung, method=method)
-        ahead = influence(survey.mechanism, plan.rung, liars_rung=survey.mechanism.rungs - 1, method=method)
+        ahead = influence(survey.mechanism, plan.rung, attackers_rung=survey.mechanism.rungs - 1, method=method)
         reach = np.abs([*beside.shift(shares, 1, 1), *ahead.shift(shares, 1, 1)])
         furthest = float(np.nanmax(reach)) if np.isfinite(reach).any() else math.nan
         shift = partial(
-            furthest_shift, survey.mechanism, plan.rung, users=min(users, MOST_DEVICES), liars=scaled, method=method
+            furthest_shift, survey.mechanism, plan.rung, users=min(users, MOST_DEVICES), attackers=scaled, method=method
         )
         for_one = None if plan.half_widths is None else plan.half_widths[0] * math.sqrt(USERS[0])
         half_width = None if for_one is None else for_one / math.sqrt(users)
@@ -64,7 +64,7 @@ def outlook(survey: Survey, *, users: int, attackers: int, band: float | None) -
                 users_for_band=None if for_one is None or band is None else math.ceil((for_one / band) ** 2),
                 loudest_score=_finite(beside.loudest),
                 loudest_ahead=_finite(ahead.loudest),
-                shift=_finite(max(shift(liars_rung=rung) for rung in {plan.rung, survey.mechanism.rungs - 1})),
+                shift=_finite(max(shift(attackers_rung=rung) for rung in {plan.rung, survey.mechanism.rungs - 1})),
                 attackers_for_half_width=(
                     None if half_width is None or not furthest > 0 else math.ceil(half_width * users / furthest)
                 ),
@@ -75,10 +75,8 @@ def outlook(survey: Survey, *, users: int, attackers: int, band: float | None) -
 
 def documentation(survey: Survey, *, users: int, attackers: int) -> str:
     """Return the outlook as Markdown, for docs/threats.md."""
-    lines = [
-        f"| honest devices on | band | one liar counts as | on the top rung | {attackers} liars move it by up to |",
-        "|---|---|---|---|---|",
-    ]
+    head = "| honest devices on | band | one lying device counts as | on the top rung "
+    lines = [f"{head}| {attackers} lying devices move it by up to |", "|---|---|---|---|---|"]
     for row in outlook(survey, users=users, attackers=attackers, band=None):
         cells = [f"rung {row.rung}, epsilon {cell(row.epsilon, '{:.3g}')}", cell(row.half_width, "±{:.1%}")]
         cells += [cell(row.loudest_score, "{:.1f}"), cell(row.loudest_ahead, "{:.1f}"), cell(row.shift, "{:.1%}")]

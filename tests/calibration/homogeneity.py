@@ -57,7 +57,7 @@ def run_case(case: Case, seed: int, windows: int = WINDOWS) -> Rejections:
 
 
 def cases() -> Iterator[Case]:
-    """Yield every mechanism with rungs that agree; GRR with absent values, thin rungs, leans and liars."""
+    """Yield every mechanism with rungs that agree; GRR with absent values, thin rungs, leans and lying devices."""
     seen = set()
     for world in worlds():
         offered = "stratified" in world.mechanism.specification.methods
@@ -79,9 +79,9 @@ def cases() -> Iterator[Case]:
         sizes = tuple(round(20_000 * part.sum()) for part in (base * low, base * (1.0 - low)))
         yield _grr(f"rungs that lean, {absent} absent values", (0.5, 3.0), sizes, laws, agree=False)
     honest = np.array([0.5, 0.2, 0.1, 0.1, 0.05, 0.05])
-    for liars in (50, 200, 400):
-        name = f"{liars} liars on the top rung among 10,000 honest devices on the lowest"
-        yield _grr(name, (0.5, 2.0), (10_000, 0), [honest, honest], agree=False, liars=liars)
+    for attackers in (50, 200, 400):
+        name = f"{attackers} lying devices on the top rung among 10,000 honest devices on the lowest"
+        yield _grr(name, (0.5, 2.0), (10_000, 0), [honest, honest], agree=False, attackers=attackers)
 
 
 def _agreeing(setting: Setting) -> Callable[[np.random.Generator], Tally]:
@@ -96,7 +96,7 @@ def _grr(
     laws: list[NDArray[np.float64]],
     *,
     agree: bool = True,
-    liars: int = 0,
+    attackers: int = 0,
 ) -> Case:
     values = tuple(f"v{i}" for i in range(len(laws[0])))
     world = World("grr", ladder, len(values), People(name, _names(len(values)), tuple(laws[0].tolist())))
@@ -105,8 +105,8 @@ def _grr(
     def tally(rng: np.random.Generator) -> Tally:
         people = np.stack([rng.multinomial(size, law) for size, law in zip(sizes, laws, strict=False)])
         found = draw(people, rng)
-        found.counts[-1, 0, len(values) - 2] += liars
-        found.users[-1, 0] += liars
+        found.counts[-1, 0, len(values) - 2] += attackers
+        found.users[-1, 0] += attackers
         return found
 
     return Case(f"grr {'/'.join(f'{level:g}' for level in ladder)}: {name}", world, tally, agree)

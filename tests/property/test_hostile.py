@@ -110,13 +110,13 @@ def test_the_corpus_has_every_reason() -> None:
 def test_claims_of_a_header_allocate_nothing() -> None:
     """Frames that claim 65,536 reports and four gigabytes take no more memory than their own bytes need."""
     good = frame_of(CATEGORICAL, [Report(token_in(0, 1, CATEGORICAL), 0, b"\1")])
-    liars = []
+    false = []
     for length, count in ((0xFFFF_FFF8, 65_536), (len(good), 65_536), (len(good), 0xFFFF_FFFF), (40, 65_536)):
         raw = bytearray(good)
         struct.pack_into("<I", raw, 4, length)
         struct.pack_into("<I", raw, 34, count)
-        liars.append(bytes(raw))
-    messages = liars * 500
+        false.append(bytes(raw))
+    messages = false * 500
     check([batch_of(*messages)], ALL, PARTITIONS, NOW_MS)
     tracemalloc.start()
     checked = check([batch_of(*messages)], ALL, PARTITIONS, NOW_MS)

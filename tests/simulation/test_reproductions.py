@@ -34,7 +34,7 @@ SCRIPTS: dict[str, list[Op]] = {
     "acknowledged too early": [Late(((0, 0, 1),)), RedisAway(200_000), Work(0, 1), Advance(1_000), Work(0, 1)],
     # Read from Kafka's committed offset alone: what the power cut took stayed lost.
     "power cut": [RedisSyncs(), Late(((0, 0, 1), (1, 1, 2)), windows=1), Work(0, 1), Work(1, 1), RedisForgets()],
-    # Counted before it opened: one liar on the top rung weighs as much as many honest devices on the first.
+    # Counted before it opened: one lying device on the top rung weighs as much as many honest devices on the first.
     "rung before it opens": [Corrupt("early", good_before=True, good_after=True), Work(0, 3)],
     # Two writers on one log: the second overwrote the tally of the first.
     "zombie": [

@@ -14,11 +14,11 @@ from tests.support.paths import ROOT
 
 PAGE = (ROOT / "docs" / "threats.md").read_text(encoding="utf-8").replace("\n", " ")
 SHARES = (0.4, 0.2, 0.15, 0.1, 0.1, 0.05)
-HONEST, LIARS, WINDOWS = 10_000, 50, 100
+HONEST, ATTACKERS, WINDOWS = 10_000, 50, 100
 
 
-def windows_with(liars: int, target: int) -> list[Estimates]:
-    """Return pooled estimates of windows in which liars on the top rung name one value and all others are on rung 0."""
+def windows_with(attackers: int, target: int) -> list[Estimates]:
+    """Return pooled estimates of windows: attackers on the top rung name one value, all others are on rung 0."""
     mechanism = load_survey(ROOT / "deploy" / "surveys" / "browser.toml").mechanism
     assert isinstance(mechanism, GRR)
     rng = np.random.default_rng(1)
@@ -27,7 +27,7 @@ def windows_with(liars: int, target: int) -> list[Estimates]:
     for _ in range(WINDOWS):
         values = rng.multinomial(HONEST, SHARES)
         first = sum(rng.multinomial(users, row) for users, row in zip(values, blurred, strict=True))
-        counts = np.array([first, np.zeros(len(SHARES)), np.eye(len(SHARES))[target] * liars], dtype=np.int64)
+        counts = np.array([first, np.zeros(len(SHARES)), np.eye(len(SHARES))[target] * attackers], dtype=np.int64)
         found.append(pool_retention(mechanism.labels, mechanism.chain.retention_channels, counts, counts.sum(axis=1)))
     return found
 
@@ -37,7 +37,7 @@ def noticed(estimate: Estimates) -> bool:
 
 
 def test_attackers_on_the_top_rung_are_noticed() -> None:
-    for estimate in windows_with(LIARS, 0):
+    for estimate in windows_with(ATTACKERS, 0):
         assert noticed(estimate)
         assert estimate.method == "stratified"
     assert "50 or more attackers on the top rung are noticed" in " ".join(PAGE.split())

@@ -31,6 +31,7 @@ REPLACED = {
     r"start me again": "safe to restart",
     r"\bdirty (windows?|marks?)": "window in the recompute queue",
     r"without a word\b": "without an error",
+    r"\bliars?\b": "lying device",
     r"can be believed|not believed|\bbelieves?\b": "is calibrated, is trusted, assumes",
 }
 """Pattern, and what to write in its place."""

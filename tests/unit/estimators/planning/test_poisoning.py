@@ -44,12 +44,12 @@ def test_the_more_private_the_level_the_louder_each_liar() -> None:
 
 
 def test_liars_move_an_estimate_exactly_as_far_as_the_formula_says() -> None:
-    mechanism, liars = whole(GRR(LABELS, [1.0])), 500
+    mechanism, attackers = whole(GRR(LABELS, [1.0])), 500
     honest = trial_tally(mechanism.specification, 0)
     lies = Tally.empty(1, 1, 4)
-    lies.counts[0, 0, 2], lies.users[0, 0] = liars, liars
+    lies.counts[0, 0, 2], lies.users[0, 0] = attackers, attackers
     before, after = mechanism.estimate(honest).value, mechanism.estimate(honest + lies).value
-    down, up = influence(mechanism.specification, 0).shift(before, liars, honest.total_users + liars)
+    down, up = influence(mechanism.specification, 0).shift(before, attackers, honest.total_users + attackers)
     assert after[2] - before[2] == pytest.approx(up[2], rel=1e-9)
     assert after[0] - before[0] == pytest.approx(down[0], rel=1e-9)
 
@@ -58,14 +58,14 @@ def test_few_liars_ahead_of_the_others_move_a_pooled_estimate_no_further_than_sa
     mechanism = whole(GRR(LABELS, [0.5, 2.0]))
     honest = trial_tally(mechanism.specification, 0)
     before = mechanism.estimate(honest).value
-    told = influence(mechanism.specification, 0, liars_rung=1)
-    for liars in (1, 5, 20, 200, 2_000):
+    told = influence(mechanism.specification, 0, attackers_rung=1)
+    for attackers in (1, 5, 20, 200, 2_000):
         lies = Tally.empty(2, 1, 4)
-        lies.counts[1, 0, 2], lies.users[1, 0] = liars, liars
+        lies.counts[1, 0, 2], lies.users[1, 0] = attackers, attackers
         moved = (mechanism.estimate(honest + lies).value - before)[2]
-        _, up = told.shift(before, liars, honest.total_users + liars)
+        _, up = told.shift(before, attackers, honest.total_users + attackers)
         assert 0 < moved <= up[2] * (1 + 1e-9)
-        if liars == 1:
+        if attackers == 1:
             assert moved == pytest.approx(up[2], rel=1e-9)
 
 
