@@ -28,6 +28,12 @@ def deploy_folder(name: str) -> Path:
     return folder
 
 
+def runbooks_folder() -> Path:
+    """Return `docs/runbooks` of the checkout, or its copy inside the wheel."""
+    checkout = checkout_folder()
+    return (checkout if checkout is not None else _PACKAGE) / "docs" / "runbooks"
+
+
 def cache_folder() -> Path:
     """Return the folder for things that can be fetched again: `.cache` of the checkout, else `~/.cache/thaw`."""
     checkout = checkout_folder()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -158,6 +159,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("exporter", "thaw_limit_canary_z_score", "gauge", ("survey",), "Limit of thaw_canary_joint_z_score."),
     Metric(
         "exporter",
+        "thaw_limit_lag_seconds",
+        "gauge",
+        ("survey",),
+        "Limit of thaw_worker_lag_seconds: a step of the survey, from 15 s to 10 min; absent after its end.",
+    ),
+    Metric(
+        "exporter",
         "thaw_recompute_queue_windows",
         "gauge",
         (),
@@ -241,6 +249,20 @@ METRICS: tuple[Metric, ...] = (
         "Time from the emission of a frame to a stored estimate that contains it, per frame.",
     ),
     Metric("worker", "thaw_worker_store_up", "gauge", (), "1 if Redis answered at the last tick."),
+    Metric(
+        "worker",
+        "thaw_worker_kafka_up",
+        "gauge",
+        (),
+        "1 if a broker answered when it was last asked, every other second; NaN before that.",
+    ),
+    Metric(
+        "worker",
+        "thaw_worker_lag_seconds",
+        "gauge",
+        ("partition",),
+        "Age of the oldest record of an assigned partition that was not read yet, at most; 0 if all were read.",
+    ),
 )
 
 TABLE: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
@@ -264,6 +286,8 @@ class WorkerMetrics:
     recompute_failures: Counter
     latency: ManyHistogram
     store_up: Gauge
+    kafka_up: Gauge
+    lag_seconds: Gauge
 
 
 class ManyHistogram(Histogram):
@@ -289,6 +313,8 @@ def worker_metrics() -> WorkerMetrics:
         return Histogram(name, TABLE[name].help, TABLE[name].labels, registry=registry, buckets=_BUCKETS)
 
     latency = TABLE["thaw_worker_latency_seconds"]
+    kafka_up = gauge("thaw_worker_kafka_up")
+    kafka_up.set(math.nan)
     return WorkerMetrics(
         registry,
         lag=gauge("thaw_worker_lag_records"),
@@ -301,6 +327,8 @@ def worker_metrics() -> WorkerMetrics:
         recompute_failures=counter("thaw_worker_recompute_failures_total"),
         latency=ManyHistogram(latency.name, latency.help, registry=registry, buckets=_BUCKETS),
         store_up=gauge("thaw_worker_store_up"),
+        kafka_up=kafka_up,
+        lag_seconds=gauge("thaw_worker_lag_seconds"),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -92,6 +93,12 @@ class Settings:
     prometheus: Annotated[
         str, About("URL of the Prometheus whose alerts the page shows; computed from the estimates if empty.")
     ] = ""
+    runbooks: Annotated[
+        str, About("URL of the runbooks, for links from alerts; the copies that the exporter serves if empty.")
+    ] = ""
+    insecure: Annotated[
+        bool, About("Let the exporter listen on other addresses than loopback without a token: anyone may read.")
+    ] = False
     log_level: Annotated[LogLevel, About("Lowest level of log lines to write.")] = "info"
     log_format: Annotated[LogFormat, About("Format of log lines; auto is human on a terminal and JSON otherwise.")] = (
         "auto"
@@ -192,6 +199,8 @@ def _check(row: Row, value: Any) -> None:
                 )
     if row.name == "prometheus" and value and not value.startswith(("http://", "https://")):
         raise SettingsError(f"{row.variable} must be a URL such as http://127.0.0.1:9090; got {value!r}")
+    if row.name == "runbooks" and value and not re.fullmatch(r"https?://[\w.:/~%+@-]+", value, flags=re.ASCII):
+        raise SettingsError(f"{row.variable} must be a URL such as https://example.org/runbooks; got {value!r}")
     if row.name == "redis" and not value.startswith(("redis://", "rediss://", "unix://")):
         raise SettingsError(
             f"{row.variable} must be a URL such as redis://127.0.0.1:6379/0; got {_masked(row, value)!r}"

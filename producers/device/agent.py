@@ -140,7 +140,8 @@ class Device:
         The first value of a window stands: the same value again returns the stored chain. Overlapping windows may hold
         different values; a value that no window takes any more raises ValueFixedError. Either all windows without a
         chain get one or none does: BudgetError if their first rungs cannot be paid, ParameterError if the survey does
-        not know the value. Returns nothing where the person's cap keeps this device out of the survey (see the log).
+        not know the value. Returns nothing where the person's cap keeps this device out of the survey (see the log),
+        and after the survey's end.
         """
         survey = self._known(survey)
         now_ms = self._clock() if now_ms is None else now_ms
@@ -148,7 +149,10 @@ class Device:
         randomizer_of(survey.mechanism).encode([value], self._bits)
         if not self._takes_part(survey):
             return ()
-        starts, plain = survey.windows.starts(now_ms), msgspec.json.encode(value)
+        starts = [start for start in survey.windows.starts(now_ms) if survey.asks(start)]
+        if not starts:
+            return ()
+        plain = msgspec.json.encode(value)
         try:
             with self._ledger.transaction():
                 known = {start: self._ledger.chain(survey.id, start) is not None for start in starts}

@@ -150,7 +150,7 @@ class FleetRun:
     def _window_left(self, i: int) -> bool:
         plan = self.plans[i]
         done = (self._next_window[i] - plan.first_window_ms) // plan.survey.windows.step_ms
-        return self.windows is None or done < self.windows
+        return plan.survey.asks(self._next_window[i]) and (self.windows is None or done < self.windows)
 
     def _next_tick(self, tick_end: int) -> int:
         """Return the end of the next tick; without pacing, jump over ticks in which nothing happens."""

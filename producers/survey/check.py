@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from dataclasses import dataclass
 from itertools import pairwise
@@ -102,9 +103,16 @@ class Explanation:
             f"{self._lifetime()}.",
             *self._assumption(),
             f"Late answers count until {format_duration(survey.retention_ms)} after the window's end.",
+            *self._end(),
             f"Guarantee: {mechanism.guarantee.sentence}{self._odds()}",
             f"Threat model: {mechanism.guarantee.threat_model}",
         )
+
+    def _end(self) -> tuple[str, ...]:
+        if self.survey.end_ms is None:
+            return ()
+        moment = datetime.datetime.fromtimestamp(self.survey.end_ms / 1_000, datetime.UTC)
+        return (f"It ends at {moment:%Y-%m-%d %H:%M:%S} UTC: devices start no window at or after that moment.",)
 
     def _assumption(self) -> tuple[str, ...]:
         if len(self.rungs) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -221,6 +222,14 @@ class SurveyFile(_Table, frozen=True):
     canary: CanaryTable | None = None
     alert: list[AlertTable] = []
     limits: LimitsTable = LimitsTable()
+    end: Annotated[
+        datetime.datetime | None,
+        Meta(
+            description="when the survey ends, as `2027-01-31T18:00:00Z` or `2027-01-31` (the beginning of that day, "
+            "UTC); devices start no window at or after it, and the survey is not called stale afterwards. Not part of "
+            "the survey id"
+        ),
+    ] = None
     accept_risk: Annotated[
         str,
         Meta(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import math
 import re
@@ -46,9 +47,9 @@ class Survey:
     """A checked survey. Device, worker, exporter and command line all use this object.
 
     ladder is mechanism.ladder; opens_ms[i] is when rung i opens after the end of the window (opens_ms[0] is 0 and
-    means: when the value is taken). Schedule, question, retention, skew, budget, canary, alerts and limits are not part
-    of the id: they may change without making old answers undecodable. rungs is what is assumed about which device stops
-    at which rung, and method is what follows from it.
+    means: when the value is taken). Schedule, question, retention, skew, budget, canary, alerts, limits and end are not
+    part of the id: they may change without making old answers undecodable. rungs is what is assumed about which device
+    stops at which rung, and method is what follows from it.
     """
 
     name: str
@@ -69,6 +70,8 @@ class Survey:
     alerts: tuple[AlertRule, ...] = ()
     limits: Limits = NO_LIMITS
     rungs: RungAssumption = "any"
+    end_ms: int | None = None
+    """Devices start no window at or after it; None: the survey goes on."""
 
     @cached_property
     def _hash(self) -> bytes:
@@ -106,6 +109,14 @@ class Survey:
         """Return when a rung above the first opens for the window that starts at window_ms, jitter not included."""
         return self.windows.end(window_ms) + self.opens_ms[rung]
 
+    def asks(self, window_ms: int) -> bool:
+        """Tell whether devices answer for the window that starts at window_ms: it starts before the survey's end."""
+        return self.end_ms is None or window_ms < self.end_ms
+
+    def has_ended(self, now_ms: int) -> bool:
+        """Tell whether the survey's end is over."""
+        return self.end_ms is not None and now_ms >= self.end_ms
+
     def expiry_ms(self, window_ms: int) -> int:
         """Return the last moment at which an answer for the window that starts at window_ms counts."""
         return self.windows.end(window_ms) + self.retention_ms
@@ -136,7 +147,7 @@ def parse_survey(text: str, source: str = "survey") -> Survey:
         # The TOML reader keeps every prefix of a dotted key: a file of 200 kB would take gigabytes.
         raise SurveyError(source, "file", "a key of many parts", "a survey file has tables of one level; write [table]")
     try:
-        data = tomllib.loads(text)
+        data = _with_times(tomllib.loads(text))
         try:
             file = msgspec.convert(data, SurveyFile)
         except msgspec.ValidationError as error:
@@ -148,6 +159,14 @@ def parse_survey(text: str, source: str = "survey") -> Survey:
     except RecursionError:
         raise SurveyError(source, "file", "lists or tables inside each other", "nested too deeply to be read") from None
     return _Checker(source, data).survey(file)
+
+
+def _with_times(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the data with a date as the beginning of its day; the shape takes dates with a time only."""
+    end = data.get("end")
+    if isinstance(end, datetime.date) and not isinstance(end, datetime.datetime):
+        return data | {"end": datetime.datetime.combine(end, datetime.time(), datetime.UTC)}
+    return data
 
 
 def load_folder(path: str | Path) -> dict[bytes, Survey]:
@@ -227,7 +246,15 @@ class _Checker:
             alerts=alerts,
             limits=limits,
             rungs=file.estimate.rungs,
+            end_ms=self.end(file.end),
         )
+
+    def end(self, moment: datetime.datetime | None) -> int | None:
+        if moment is None:
+            return None
+        if moment.tzinfo is None:
+            self.refuse("end", moment.isoformat(), f"it has no time zone; write {moment.isoformat()}Z for UTC")
+        return round(moment.timestamp() * 1_000)
 
     def method(self, table: EstimateTable, mechanism: Specification) -> Method:
         """Return the method that the assumption about rungs means, or the one asked for where they agree."""

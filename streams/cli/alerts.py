@@ -8,6 +8,7 @@ import click
 
 from producers.survey.survey import SurveyError, load_survey
 from streams.exporter.alert_rules import RUNBOOKS, AlertRenderError, check_rules, rules_text
+from streams.settings import load_settings
 
 
 @click.group("alerts")
@@ -22,9 +23,11 @@ def command() -> None:
 @click.option(
     "--pipeline", is_flag=True, hidden=True, help="Accepted for older scripts: these rules are always written."
 )
-@click.option("--runbooks", default=RUNBOOKS, show_default=True, help="Path or URL of the runbooks, for annotations.")
+@click.option(
+    "--runbooks", help=f"Path or URL of the runbooks, for annotations. [env: THAW_RUNBOOKS; default: {RUNBOOKS}]"
+)
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file instead of stdout.")
-def render_command(surveys: tuple[Path, ...], pipeline: bool, runbooks: str, output: Path | None) -> None:  # noqa: ARG001
+def render_command(surveys: tuple[Path, ...], pipeline: bool, runbooks: str | None, output: Path | None) -> None:  # noqa: ARG001
     """Print the alert rules for Prometheus.
 
     The rules are the same for all surveys: thresholds and limits are metrics of the exporter, read from survey files.
@@ -33,7 +36,7 @@ def render_command(surveys: tuple[Path, ...], pipeline: bool, runbooks: str, out
     try:
         for path in surveys:
             check_rules(load_survey(path))
-        text = rules_text(runbooks=runbooks)
+        text = rules_text(runbooks=runbooks or load_settings().runbooks or RUNBOOKS)
     except (SurveyError, AlertRenderError) as error:
         raise click.ClickException(str(error)) from None
     if output is None:

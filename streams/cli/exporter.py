@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
     "exporter_port",
     "value_limit",
     "prometheus",
+    "runbooks",
     "log_level",
     "log_format",
 )
@@ -53,7 +54,14 @@ def run_exporter(settings: Settings) -> None:
     reader = Reader(store, SurveyFolder(settings.surveys_folder, system_clock(), keep_removed=False))
     views = Views(reader, truths=open_truths(settings), heartbeats=store.heartbeats)
     alerts = PrometheusAlerts(settings.prometheus) if settings.prometheus else None
-    app = make_app(reader, value_limit=settings.value_limit, views=views, alerts=alerts, token=settings.token)
+    app = make_app(
+        reader,
+        value_limit=settings.value_limit,
+        views=views,
+        alerts=alerts,
+        token=settings.token,
+        runbooks=settings.runbooks,
+    )
     family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

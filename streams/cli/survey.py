@@ -61,6 +61,7 @@ def as_data(explanation: Explanation) -> dict[str, Any]:
         "retention_ms": survey.retention_ms,
         "jitter_ms": survey.jitter_ms,
         "rungs_assumed": survey.rungs,
+        "end_ms": survey.end_ms,
         "method": survey.method,
         "stratified_width_ratio": explanation.stratified_ratio,
         "epsilon_per_day": _finite(explanation.epsilon_per_day),

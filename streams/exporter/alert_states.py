@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from datetime import datetime
 from typing import Any, Final, cast
 
@@ -61,9 +61,15 @@ def assumption_alerts(survey: Survey, records: Mapping[str, EstimateRecord]) -> 
 
 
 def pipeline_alerts(health: Health) -> list[Alert]:
-    """Evaluate the rules on the store, on stale estimates and on the canary, one row per survey that is stale."""
-    down = health.status == "down"
-    found = [Alert("ThawStoreDown", _state(down), None, None, None, health.reasons[0] if down else "", None, None)]
+    """Evaluate the rules on Redis, Kafka, lag, stale estimates and the canary, one row per survey that is stale."""
+    down = health.store == "down"
+    found = [
+        _pipeline("ThawStoreDown", down, health.reasons[0] if down else ""),
+        _pipeline("ThawKafkaDown", health.kafka == "down", "Kafka does not answer every worker"),
+    ]
+    lag, limit = health.lag_seconds, health.lag_limit_seconds
+    behind = lag is not None and limit is not None and lag > limit
+    found.append(_pipeline("ThawEstimatesBehind", behind, f"Estimates are {lag or 0:.0f} s behind"))
     stale = [entry for entry in health.surveys if entry.stale]
     for entry in stale:
         age_ms = health.now_ms - (entry.last_estimate_ms or 0)
@@ -79,6 +85,10 @@ def pipeline_alerts(health: Health) -> list[Alert]:
             Alert("ThawCanaryOutOfCalibration", _state(wrong), canary.survey, canary.value, None, summary, None, None)
         )
     return found
+
+
+def _pipeline(name: str, firing: bool, summary: str) -> Alert:
+    return Alert(name, _state(firing), None, None, None, summary if firing else "", None, None)
 
 
 def _state(firing: bool) -> AlertState:
@@ -148,6 +158,21 @@ def _row(name: str, state: str, labels: dict[str, str], notes: dict[str, str], s
         since_ms=None if since is None else int(datetime.fromisoformat(since).timestamp() * 1_000),
         runbook=notes.get("runbook_url"),
     )
+
+
+def with_runbooks(alerts: Alerts, base: str, pages: Container[str]) -> Alerts:
+    """Return the alerts with links that lead somewhere from the page.
+
+    Absolute links stay. Paths such as those of the rule file, and missing ones, become links into `base`, a URL or a
+    path of the exporter, if there is such a page.
+    """
+    linked = [
+        msgspec.structs.replace(alert, runbook=f"{base.rstrip('/')}/{alert.name}.md")
+        if f"{alert.name}.md" in pages and not (alert.runbook or "").startswith(("http://", "https://"))
+        else alert
+        for alert in alerts.alerts
+    ]
+    return Alerts(alerts.source, linked)
 
 
 AlertSource = Callable[[], Awaitable[Alerts]]

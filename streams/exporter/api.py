@@ -17,6 +17,8 @@ from streams.windows.settled import WindowState
 
 Status = Literal["ok", "stale", "down"]
 AlertState = Literal["firing", "pending", "inactive"]
+ServiceState = Literal["up", "down", "unknown"]
+SurveyState = Literal["fresh", "stale", "ended", "replaced", "unknown"]
 
 
 class SurveyInfo(msgspec.Struct, frozen=True):
@@ -48,6 +50,8 @@ class SurveyInfo(msgspec.Struct, frozen=True):
     """Time from the start of a window until it settles."""
     rungs: RungAssumption = "any"
     """What is assumed about rungs. any: nothing; independent: the rung of a device does not depend on its value."""
+    end_ms: int | None = None
+    """Devices start no window at or after it; null: the survey goes on."""
 
 
 class Truth(msgspec.Struct, frozen=True):
@@ -165,6 +169,10 @@ class Worker(msgspec.Struct, frozen=True):
     last_batch_ms: int | None
     latency_p50_seconds: float | None
     latency_p99_seconds: float | None
+    kafka: ServiceState = "unknown"
+    """Whether brokers answer this worker; unknown: it has not asked yet, or is an older version."""
+    lag_seconds: float | None = None
+    """Age of the oldest record that it has not read, at most; null before partitions were assigned."""
 
 
 class CanaryScore(msgspec.Struct, frozen=True):
@@ -187,6 +195,11 @@ class SurveyHealth(msgspec.Struct, frozen=True):
     stale: bool
     stale_after_ms: int
     """The survey is stale when its last estimate is older than this."""
+    state: SurveyState = "unknown"
+    """fresh; stale: the last estimate is too old; ended: its end is over, nothing is stale; replaced: another survey of
+    the same name has later estimates; unknown: it has no estimate, or Redis does not answer."""
+    end_ms: int | None = None
+    """Devices start no window at or after it; null: the survey goes on."""
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -201,18 +214,33 @@ class Health(msgspec.Struct, frozen=True):
     rates: list[float]
     """The same over time, oldest first, one number every two seconds, at most 150."""
     reports: dict[str, int]
-    """Totals over all surveys: applied, duplicate, stale (outdated), conflict (conflicting), expired."""
+    """Totals over all surveys: applied, duplicate, stale (outdated), conflict (conflicting), expired; empty while Redis
+    does not answer."""
     rejected: dict[str, int]
     """By reason, over all surveys and unknown ones."""
     rejected_per_second: float | None
     lag_records: int | None
     """Consumer lag: records not yet read by a live worker; null if no worker reports it."""
-    dirty_windows: int
-    """Windows in the recompute queue."""
+    dirty_windows: int | None
+    """Windows in the recompute queue; null while Redis does not answer."""
     workers: list[Worker]
     last_estimate_ms: int | None
     canary: CanaryScore | None
     surveys: list[SurveyHealth]
+    store: ServiceState = "up"
+    """Whether Redis answers; unknown: the exporter has just started and has not read it yet."""
+    kafka: ServiceState = "unknown"
+    """down: it does not answer a live worker; unknown: no live worker tells."""
+    lag_seconds: float | None = None
+    """Age of the oldest report that is in no estimate, at most: not read from Kafka, or its window waits in the
+    recompute queue. null if no live worker tells."""
+    lag_limit_seconds: float | None = None
+    """Limit of lag_seconds, from the shortest step of all running surveys; null if no survey runs."""
+    workers_alive: int | None = None
+    workers_dead: int | None = None
+    """Workers without a heartbeat for ten seconds, for ten minutes; null while Redis does not answer."""
+    warnings: list[str] = []
+    """What needs attention but leaves the status as it is, one sentence each."""
 
 
 class Alert(msgspec.Struct, frozen=True):

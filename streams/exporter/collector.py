@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from estimators.mechanism import Quantity
 from producers.survey.survey import Survey
-from streams.exporter.health import canary_scores, rule_bounds, stale_after_ms
+from streams.exporter.health import canary_scores, lag_limit_ms, rule_bounds, stale_after_ms
 from streams.exporter.reader import Reader, SurveyState
 from streams.logs import StateLog
 from streams.metrics import METRICS
@@ -87,6 +87,9 @@ class ThawCollector(Collector):
         families.add("thaw_budget_spent_ratio", state.budget_spent, survey.id)
         families.add("thaw_canary_joint_z_score", None if state.canary is None else state.canary.z, survey.id)
         known = {quantity.label: quantity for quantity in survey.mechanism.quantities}
+        if not state.superseded and not state.ended:
+            families.add("thaw_limit_stale_seconds", _seconds(stale_after_ms(survey)), survey.id)
+            families.add("thaw_limit_lag_seconds", _seconds(lag_limit_ms(survey)), survey.id)
         if not state.superseded:
             _add_limits(families, survey, known)
         shown = chosen_values(survey.mechanism.labels, state.records.values(), self._value_limit)
@@ -98,7 +101,6 @@ class ThawCollector(Collector):
 def _add_limits(families: Families, survey: Survey, known: Mapping[str, Quantity]) -> None:
     """Add what alert rules compare with. A survey without these series does not alert."""
     limits = survey.limits
-    families.add("thaw_limit_stale_seconds", _seconds(stale_after_ms(survey)), survey.id)
     families.add("thaw_limit_band", limits.band_ratio, survey.id)
     families.add("thaw_limit_budget_ratio", limits.budget_ratio, survey.id)
     families.add("thaw_limit_shard_reports_per_second", limits.reports_per_shard_per_second, survey.id)

@@ -1,4 +1,4 @@
-"""The health of the pipeline and of surveys: the one place that says what stale and out of calibration mean.
+"""Judgements on surveys and rates: the one place that says what stale and out of calibration mean.
 
 Pure functions of what the store and the workers report. The page shows their results; the collector exports the same
 numbers and limits as metrics, which the alert rules compare with each other.
@@ -13,10 +13,7 @@ from typing import Final
 
 from producers.survey.alerts import AlertRule
 from producers.survey.survey import Survey
-from streams.exporter.api import CanaryScore, Health, Status, SurveyHealth, Worker
-from streams.store.contract import QueuedWindow
-from streams.store.counters import Counters
-from streams.store.heartbeats import Heartbeat, alive
+from streams.exporter.api import CanaryScore
 from streams.windows.record import AlertBound, EstimateRecord
 
 RATE_MS: Final = 2_000
@@ -26,8 +23,9 @@ RATE_SPAN: Final = 5
 RATES_KEPT: Final = 150
 STALE_LEAST_MS: Final = 15_000
 """Estimates younger than this are never stale: a rebalance takes that long."""
-QUEUED_MS: Final = 15_000
-"""A window that is in the recompute queue for longer than this means that the workers are behind."""
+LAG_LEAST_MS: Final = 15_000
+LAG_MOST_MS: Final = 600_000
+"""Less than the first: every rebalance is an alarm. More than the second: windows of days would hide hours of lag."""
 CANARY_WINDOWS: Final = 5
 """Settled windows that the canary's score covers; fewer hide a small but steady error."""
 
@@ -122,8 +120,13 @@ def stale_after_ms(survey: Survey) -> int:
 
 
 def is_stale(survey: Survey, last_ms: int | None, now_ms: int) -> bool:
-    """Return whether the last estimate of a survey is too old; a survey that never had one is not stale."""
-    return last_ms is not None and now_ms - last_ms > stale_after_ms(survey)
+    """Return whether the last estimate of a survey is too old; one that never had any, or has ended, is not stale."""
+    return last_ms is not None and not survey.has_ended(now_ms) and now_ms - last_ms > stale_after_ms(survey)
+
+
+def lag_limit_ms(survey: Survey) -> int:
+    """Return how old a report of a survey may be before it is counted: a step, within LAG_LEAST_MS and LAG_MOST_MS."""
+    return min(LAG_MOST_MS, max(LAG_LEAST_MS, survey.windows.step_ms))
 
 
 def superseded(surveys: Sequence[Survey], last_ms: Mapping[str, int | None], now_ms: int) -> frozenset[str]:
@@ -164,123 +167,3 @@ def rungs_contradicted(records: Mapping[str, EstimateRecord]) -> int:
     against = [record for age, record in records.items() if age != "open" and record.contradicted]
     sure = any((record.homogeneity_p or 0.0) < CONTRADICTED_P for record in against)
     return len(against) if sure or len(against) >= CONTRADICTED_WINDOWS else 0
-
-
-def make_health(
-    now_ms: int,
-    *,
-    surveys: Sequence[Survey],
-    last_estimates: Mapping[str, int | None],
-    counters: Counters,
-    heartbeats: Sequence[Heartbeat],
-    queue: Sequence[QueuedWindow],
-    rates: Rates,
-    canary: CanaryScore | None,
-) -> Health:
-    """Put everything together and derive the status, which is about the pipeline: a survey is stale by itself.
-
-    Only if all surveys are stale, nothing at all arrives, and that is said of the pipeline.
-
-    Args:
-        now_ms: the time.
-        surveys: all surveys.
-        last_estimates: the time of the last estimate by survey id; None for a survey without estimates.
-        counters: over all surveys, unknown ones included.
-        heartbeats: the last heartbeat of each worker.
-        queue: the windows in the recompute queue, oldest first.
-        rates: looks at the counters, the present one included.
-        canary: the score of the canary that is worst compared with its limit.
-    """
-    living = alive(heartbeats, now_ms)
-    lags = [beat.lag_records for beat in living if beat.lag_records is not None]
-    replaced = superseded(surveys, last_estimates, now_ms)
-    about = [_survey_health(survey, last_estimates.get(survey.id), now_ms, survey.id in replaced) for survey in surveys]
-    in_force = [entry for entry in about if entry.survey not in replaced]
-    last_ms = max((last for last in last_estimates.values() if last is not None), default=None)
-    reasons = _reasons(now_ms, heartbeats, living, in_force, queue, last_ms)
-    status: Status = "stale" if reasons else "ok"
-    return Health(
-        now_ms=now_ms,
-        status=status,
-        reasons=reasons,
-        reports_per_second=rates.applied,
-        rates=rates.history(),
-        reports=counters.as_data(),
-        rejected=dict(sorted(counters.rejected.items())),
-        rejected_per_second=rates.rejected,
-        lag_records=sum(lags) if lags else None,
-        dirty_windows=len(queue),
-        workers=[_worker(beat, beat in living) for beat in heartbeats],
-        last_estimate_ms=last_ms,
-        canary=canary,
-        surveys=about,
-    )
-
-
-def store_down(now_ms: int, reason: str) -> Health:
-    """Return the health when Redis does not answer: nothing else is known."""
-    return Health(
-        now_ms=now_ms,
-        status="down",
-        reasons=[f"Redis does not answer ({reason}). The page shows the last state that was read."],
-        reports_per_second=None,
-        rates=[],
-        reports=Counters().as_data(),
-        rejected={},
-        rejected_per_second=None,
-        lag_records=None,
-        dirty_windows=0,
-        workers=[],
-        last_estimate_ms=None,
-        canary=None,
-        surveys=[],
-    )
-
-
-def _survey_health(survey: Survey, last_ms: int | None, now_ms: int, replaced: bool) -> SurveyHealth:
-    stale = is_stale(survey, last_ms, now_ms) and not replaced
-    return SurveyHealth(survey.id, last_ms, stale, stale_after_ms(survey))
-
-
-def _worker(beat: Heartbeat, living: bool) -> Worker:
-    return Worker(
-        beat.worker,
-        beat.time_ms,
-        living,
-        beat.lag_records,
-        beat.last_batch_ms,
-        beat.latency_p50_seconds,
-        beat.latency_p99_seconds,
-    )
-
-
-def _reasons(
-    now_ms: int,
-    heartbeats: Sequence[Heartbeat],
-    living: Sequence[Heartbeat],
-    about: Sequence[SurveyHealth],
-    queue: Sequence[QueuedWindow],
-    last_ms: int | None,
-) -> list[str]:
-    reasons = []
-    if not living and (heartbeats or last_ms is not None):
-        since = f" for {_span(now_ms - max(beat.time_ms for beat in heartbeats))}" if heartbeats else ""
-        reasons.append(
-            f"No worker heartbeat{since}. Estimates are not updated; reports wait in Kafka and will be counted later."
-        )
-    elif queue and now_ms - queue[0].score / 1_000 > QUEUED_MS:
-        windows = "1 window waits" if len(queue) == 1 else f"{len(queue)} windows wait"
-        reasons.append(f"{windows} in the recompute queue: the workers are behind.")
-    known = [entry for entry in about if entry.last_estimate_ms is not None]
-    if known and living and all(entry.stale for entry in known):
-        newest_ms = max(entry.last_estimate_ms or 0 for entry in known)
-        reasons.append(f"No new reports for any survey in the last {_span(now_ms - newest_ms)}.")
-    return reasons
-
-
-def _span(milliseconds: float) -> str:
-    seconds = max(0, round(milliseconds / 1_000))
-    for size, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {name}"
-    return f"{seconds} s"

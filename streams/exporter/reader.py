@@ -45,6 +45,8 @@ class SurveyState:
     canary: CanaryScore | None
     superseded: bool
     """Another survey of the same name has taken its place: its limits and thresholds are not in force."""
+    ended: bool
+    """The survey's end is over: nothing is stale."""
 
 
 class Reader:
@@ -75,6 +77,7 @@ class Reader:
             budget_spent(survey, first_window_ms(self._store.states, survey.id), records, now_ms),
             self.canary(survey),
             replaced,
+            survey.has_ended(now_ms),
         )
 
     def superseded(self) -> frozenset[str]:

@@ -17,13 +17,14 @@ from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry, exposition
 
 from streams.exporter import openapi
-from streams.exporter.alert_states import AlertSource
+from streams.exporter.alert_states import AlertSource, with_runbooks
 from streams.exporter.api import Alerts
 from streams.exporter.collector import ThawCollector
 from streams.exporter.feed import Feed
 from streams.exporter.query import LATEST_MS, check_names, number_in, problem, whole_number
 from streams.exporter.reader import Reader
 from streams.exporter.views import MOST_WINDOWS, RECENT_WINDOWS, Views, survey_info
+from streams.folders import runbooks_folder
 from streams.store.contract import StoreUnavailableError
 
 logger = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ _TYPES: Final = {
     ".js": "text/javascript",
     ".css": "text/css",
     ".svg": "image/svg+xml",
+    ".md": "text/plain",
     "": "text/plain",
 }
 
@@ -71,9 +73,12 @@ def page_files(folder: Path = PAGE) -> dict[str, _File]:
 class Server:
     """The handlers. The store is read in a thread, by one request at a time."""
 
-    def __init__(self, reader: Reader, views: Views, alerts: AlertSource | None, *, value_limit: int) -> None:
+    def __init__(
+        self, reader: Reader, views: Views, alerts: AlertSource | None, *, value_limit: int, runbooks: str
+    ) -> None:
         self._views = views
-        self._alerts = alerts or self._stored_alerts
+        self._source = alerts or self._stored_alerts
+        self._runbooks, self._runbook_pages = runbooks or "/runbooks", page_files(runbooks_folder())
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(ThawCollector(reader, value_limit=value_limit))
         self._lock = asyncio.Lock()
@@ -86,21 +91,20 @@ class Server:
         async with self._lock:
             return await asyncio.to_thread(function)
 
+    async def _alerts(self) -> Alerts:
+        return with_runbooks(await self._source(), self._runbooks, self._runbook_pages)
+
     async def _stored_alerts(self) -> Alerts:
         found: Alerts = await self.read(self._views.alerts)
         return found
 
     async def page(self, request: web.Request) -> web.Response:
         """Serve a file of the page."""
-        file = self._files.get(request.match_info.get("path", "index.html"))
-        if file is None:
-            raise problem(web.HTTPNotFound, "no such file; the page is at /")
-        headers = {"ETag": f'"{file.etag}"', "Cache-Control": "no-cache"}
-        if file.etag in request.headers.get("If-None-Match", ""):
-            return web.Response(status=304, headers=headers)
-        response = web.Response(body=file.body, content_type=file.content_type, charset="utf-8", headers=headers)
-        response.enable_compression()
-        return response
+        return _file(request, self._files.get(request.match_info.get("path", "index.html")))
+
+    async def runbook(self, request: web.Request) -> web.Response:
+        """Serve a runbook as text."""
+        return _file(request, self._runbook_pages.get(request.match_info["name"]))
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Serve Prometheus."""
@@ -197,6 +201,17 @@ class Server:
         return _json(found)
 
 
+def _file(request: web.Request, file: _File | None) -> web.Response:
+    if file is None:
+        raise problem(web.HTTPNotFound, "no such file; the page is at /")
+    headers = {"ETag": f'"{file.etag}"', "Cache-Control": "no-cache"}
+    if file.etag in request.headers.get("If-None-Match", ""):
+        return web.Response(status=304, headers=headers)
+    response = web.Response(body=file.body, content_type=file.content_type, charset="utf-8", headers=headers)
+    response.enable_compression()
+    return response
+
+
 async def _ping(response: web.StreamResponse) -> None:
     while True:
         await asyncio.sleep(PING_SECONDS)
@@ -272,6 +287,7 @@ def make_app(
     views: Views | None = None,
     alerts: AlertSource | None = None,
     token: str = "",
+    runbooks: str = "",
 ) -> web.Application:
     """Return the HTTP application.
 
@@ -281,11 +297,13 @@ def make_app(
         views: the answers of the API; by default without truths and heartbeats.
         alerts: where the states of alerts come from; by default they are evaluated on what is stored.
         token: required by /api and /metrics, if not empty.
+        runbooks: URL that links from alerts lead to; by default the exporter's own pages.
     """
-    server = Server(reader, views or Views(reader), alerts, value_limit=value_limit)
+    server = Server(reader, views or Views(reader), alerts, value_limit=value_limit, runbooks=runbooks)
     app = web.Application(middlewares=[_guard(token)])
     app.router.add_get("/", server.page)
     app.router.add_get("/static/{path:[A-Za-z0-9_./-]{1,200}}", server.page)
+    app.router.add_get("/runbooks/{name:[A-Za-z]{1,80}[.]md}", server.runbook)
     app.router.add_get("/metrics", server.metrics)
     app.router.add_get("/healthz", server.healthz)
     app.router.add_get("/api/openapi.json", server.openapi)

@@ -21,7 +21,8 @@ from streams.exporter.api import (
     Window,
     Windows,
 )
-from streams.exporter.health import Rates, make_health, store_down
+from streams.exporter.health import Rates
+from streams.exporter.pipeline import make_health, store_down
 from streams.exporter.reader import Reader
 from streams.store.contract import StoreUnavailableError
 from streams.store.counters import Counters
@@ -71,6 +72,7 @@ def survey_info(survey: Survey) -> SurveyInfo:
         canary=survey.canary is not None,
         settles_after_ms=settles_ms(survey, 0),
         rungs=survey.rungs,
+        end_ms=survey.end_ms,
     )
 
 
@@ -174,7 +176,7 @@ class Views:
                 canary=self._worst_canary(surveys),
             )
         except StoreUnavailableError as error:
-            return store_down(now_ms, str(error))
+            return store_down(now_ms, str(error), surveys=self._reader.surveys())
 
     def alerts(self) -> Alerts:
         """Evaluate the alert rules on what is stored: for installations without Prometheus."""

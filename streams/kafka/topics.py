@@ -103,6 +103,19 @@ class Topics:
         self._timeout_seconds = timeout_seconds
         self._is_embedded = False
 
+    def ping(self) -> None:
+        """Return if a broker answers.
+
+        Raises:
+            TopicError: none does.
+        """
+        try:
+            # Not the topics: there may be thousands.
+            self._admin.describe_cluster(request_timeout=self._timeout_seconds).result(2 * self._timeout_seconds)
+        except (KafkaException, TimeoutError) as error:
+            text = _text(error) if isinstance(error, KafkaException) else "time-out"
+            raise TopicError(_no_answer(self._timeout_seconds, text)) from error
+
     def partitions(self) -> dict[str, int]:
         """Return the number of partitions of every topic.
 
@@ -112,9 +125,7 @@ class Topics:
         try:
             found = self._admin.list_topics(timeout=self._timeout_seconds)
         except KafkaException as error:
-            raise TopicError(
-                f"no broker answered within {self._timeout_seconds:g} s: {_text(error)}; check THAW_KAFKA"
-            ) from error
+            raise TopicError(_no_answer(self._timeout_seconds, _text(error))) from error
         # librdkafka's mock cluster neither creates nor describes topics, and does not report it: requests time out.
         self._is_embedded = (found.cluster_id or "").startswith("mockCluster")
         return {name: len(topic.partitions) for name, topic in found.topics.items() if topic.error is None}
@@ -183,6 +194,10 @@ class Topics:
             return {key: entry.value for key, entry in future.result(timeout=2 * self._timeout_seconds).items()}
         except KafkaException as error:
             raise TopicError(f"{name}: its settings cannot be read: {_text(error)}") from error
+
+
+def _no_answer(seconds: float, why: str) -> str:
+    return f"no broker answered within {seconds:g} s: {why}; check THAW_KAFKA"
 
 
 def _same(actual: str | None, expected: str) -> bool:

@@ -29,6 +29,11 @@ class Heartbeat(msgspec.Struct, frozen=True):
     latency_p50_seconds: float | None
     """From the emission of a frame to a stored estimate that contains it, since the worker started."""
     latency_p99_seconds: float | None
+    lag_seconds: float | None = None
+    """Age of the oldest record of its partitions that it has not read, at most; null before partitions were assigned.
+    """
+    kafka_up: bool | None = None
+    """Whether the brokers answered when they were last asked; null before that."""
 
 
 class HeartbeatReader(Protocol):

@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 import faust
 from faust.types import TP
 
-from streams.metrics import WorkerMetrics
+from producers.clock import system_clock
 from streams.settings import Settings
 from streams.worker.faust_batches import BatchApp
 from streams.worker.faust_connection import faust_credentials
@@ -53,7 +53,7 @@ def exit_now(reason: object, *, status: int = EXIT_RESTART) -> NoReturn:
     os._exit(status)
 
 
-def build_app(settings: Settings, handler: BatchHandler, metrics: WorkerMetrics) -> BatchApp:
+def build_app(settings: Settings, handler: BatchHandler) -> BatchApp:
     """Return the Faust app of a worker: it connects Faust to the handler and decides nothing itself."""
 
     async def start_offsets(committed: Mapping[TP, int | None]) -> dict[TP, int]:
@@ -86,8 +86,7 @@ def build_app(settings: Settings, handler: BatchHandler, metrics: WorkerMetrics)
 
     async def watch_lag() -> None:
         partitions = {TP(settings.reports_topic, partition) for partition in handler.assigned}
-        for tp, lag in app.lags(partitions).items():
-            metrics.lag.labels(str(tp.partition)).set(lag)
+        handler.watch_lag({tp.partition: lag for tp, lag in app.lags(partitions).items()}, system_clock())
 
     app.timer(1.0, name="lag")(watch_lag)
 

@@ -20,6 +20,8 @@ class BatchHandler:
     def __init__(self, topic: str, applier: Applier, metrics: WorkerMetrics, latencies: Latencies) -> None:
         self._topic, self._applier, self._metrics, self._latencies = topic, applier, metrics, latencies
         self._next: dict[int, int] = {}
+        self._read_until_ms: dict[int, int] = {}
+        self._watched_ms: dict[int, int] = {}
 
     @property
     def assigned(self) -> frozenset[int]:
@@ -39,6 +41,9 @@ class BatchHandler:
         self._next = dict(starts)
         for partition in gone:
             self._metrics.lag.remove(str(partition))
+            self._metrics.lag_seconds.remove(str(partition))
+            self._read_until_ms.pop(partition, None)
+            self._watched_ms.pop(partition, None)
         return self._next.copy()
 
     def handle(self, batches: Sequence[FetchBatch]) -> None:
@@ -59,12 +64,31 @@ class BatchHandler:
         with self._metrics.batch_seconds.time():
             applied = self._applier.process(batches)
         now_ms = system_clock()
+        for batch in batches:
+            if batch.records:
+                self._note_read(batch.partition, batch.records[-1].timestamp_ms)
         self._metrics.records.inc(sum(len(batch.records) for batch in batches))
         self._metrics.reports.inc(applied.reports)
         self._metrics.last_batch.set(now_ms / 1_000)
         for window, moments in applied.frames_sent_ms.items():
             sent_ms, frames = np.unique(moments, return_counts=True)
             self._latencies.applied(window, zip(sent_ms.tolist(), frames.tolist(), strict=True), now_ms)
+
+    def watch_lag(self, lags: Mapping[int, int], now_ms: int) -> None:
+        """Take note of how many records of each partition were not read yet.
+
+        The unread ones are younger than the last one read, and younger than the last moment at which none was unread.
+        Before the first was read, the time since the partition was assigned is all that is known.
+        """
+        for partition, lag in lags.items():
+            if not lag:
+                self._note_read(partition, now_ms)
+            since_ms = self._read_until_ms.get(partition, self._watched_ms.setdefault(partition, now_ms))
+            self._metrics.lag.labels(str(partition)).set(lag)
+            self._metrics.lag_seconds.labels(str(partition)).set(max(0, now_ms - since_ms) / 1_000 if lag else 0)
+
+    def _note_read(self, partition: int, time_ms: int) -> None:
+        self._read_until_ms[partition] = max(time_ms, self._read_until_ms.get(partition, 0))
 
     def verify(self) -> None:
         """Check that the store still has what was counted, also of partitions without traffic.

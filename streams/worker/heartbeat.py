@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from typing import Final
 
@@ -19,7 +20,9 @@ HEARTBEAT_SECONDS: Final = 2.0
 def heartbeat_of(worker: str, metrics: WorkerMetrics, now_ms: int) -> Heartbeat:
     """Sum up a worker's metrics."""
     lags = [sample.value for family in metrics.lag.collect() for sample in family.samples]
+    ages = [sample.value for family in metrics.lag_seconds.collect() for sample in family.samples]
     (last_batch,) = (sample.value for family in metrics.last_batch.collect() for sample in family.samples)
+    (kafka_up,) = (sample.value for family in metrics.kafka_up.collect() for sample in family.samples)
     buckets = {
         float(sample.labels["le"]): sample.value
         for family in metrics.latency.collect()
@@ -33,6 +36,8 @@ def heartbeat_of(worker: str, metrics: WorkerMetrics, now_ms: int) -> Heartbeat:
         last_batch_ms=int(last_batch * 1_000) or None,
         latency_p50_seconds=quantile(buckets, 0.5),
         latency_p99_seconds=quantile(buckets, 0.99),
+        lag_seconds=max(ages, default=None),
+        kafka_up=None if math.isnan(kafka_up) else bool(kafka_up),
     )
 
 

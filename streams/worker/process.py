@@ -18,6 +18,7 @@ from streams import logs
 from streams.kafka.messages import Outgoing
 from streams.kafka.publisher import Publisher
 from streams.kafka.topics import TopicError, Topics
+from streams.kafka.watch import watch_kafka
 from streams.metrics import WorkerMetrics, worker_metrics
 from streams.settings import Settings
 from streams.store.connect import open_store
@@ -57,6 +58,9 @@ def run_worker(settings: Settings) -> int:
     surveys = SurveyFolder(settings.surveys_folder, system_clock())
     store = open_store(settings)
     _check_store(settings, store, stopping)
+    # Before Kafka answers: the heartbeat is what names a Kafka that does not.
+    watch_kafka(settings, metrics.kafka_up, no_more_ticks)
+    heartbeats = start_heartbeats(open_store(settings).heartbeats, settings.instance_id, metrics, no_more_ticks)
     _check_topics(settings, stopping)
     warm_up()
     publisher = Publisher(settings)
@@ -74,8 +78,7 @@ def run_worker(settings: Settings) -> int:
     server, _ = start_http_server(settings.worker_port, settings.bind, registry=metrics.registry)
     logger.info("worker %s; metrics on http://%s:%d", settings.instance_id, settings.bind, server.server_port)
     ticks.start()
-    heartbeats = start_heartbeats(open_store(settings).heartbeats, settings.instance_id, metrics, no_more_ticks)
-    status = _drive(settings, BatchHandler(settings.reports_topic, applier, metrics, latencies), metrics, stopping)
+    status = _drive(settings, BatchHandler(settings.reports_topic, applier, metrics, latencies), stopping)
     # Estimates of the last batches that are not done in time are left to another worker.
     no_more_ticks.set()
     ticks.join(_STOP_SECONDS)
@@ -115,11 +118,11 @@ def _applier(
     )
 
 
-def _drive(settings: Settings, handler: BatchHandler, metrics: WorkerMetrics, stopping: threading.Event) -> int:
+def _drive(settings: Settings, handler: BatchHandler, stopping: threading.Event) -> int:
     """Run Faust until it ends; return the exit status."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    process = FaustProcess(build_app(settings, handler, metrics), stopping, loop)
+    process = FaustProcess(build_app(settings, handler), stopping, loop)
     gc.freeze()
     gc.set_threshold(_GARBAGE_THRESHOLD)
     try:

@@ -253,3 +253,9 @@ def test_pick_covers_the_ends_of_the_unit_interval() -> None:
 def test_an_unknown_scenario_is_refused_with_the_choice() -> None:
     with pytest.raises(ValueError, match="scenario must be one of steady"):
         scenario_named("stormy")
+
+
+def test_a_fleet_starts_no_window_after_the_end_of_its_survey() -> None:
+    shelf, ended = Shelf(), plan()
+    run(shelf, replace(ended, survey=replace(ended.survey, end_ms=WINDOW_MS)))
+    assert {window_ms for window_ms, *_ in reports_in(shelf)} == {0}

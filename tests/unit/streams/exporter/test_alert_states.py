@@ -15,9 +15,11 @@ from streams.exporter.alert_states import (
     assumption_alerts,
     pipeline_alerts,
     threshold_alerts,
+    with_runbooks,
 )
-from streams.exporter.api import Alerts, CanaryScore, Health, SurveyHealth
-from streams.exporter.health import stale_after_ms, store_down
+from streams.exporter.api import Alert, Alerts, CanaryScore, Health, SurveyHealth
+from streams.exporter.health import stale_after_ms
+from streams.exporter.pipeline import store_down
 from streams.exporter.reader import Reader
 from streams.exporter.views import Views
 from streams.windows.record import AlertBound, EstimateRecord
@@ -102,13 +104,55 @@ def test_a_store_that_is_away_and_a_canary_that_strays_are_alerts() -> None:
     down = store_down(NOW_MS, "no route")
     assert [(alert.name, alert.state) for alert in pipeline_alerts(down)] == [
         ("ThawStoreDown", "firing"),
+        ("ThawKafkaDown", "inactive"),
+        ("ThawEstimatesBehind", "inactive"),
         ("ThawEstimateStale", "inactive"),
     ]
     strayed = CanaryScore("canary-00000000", WEEK, "north", -7.25, 3.5)
-    ok: Health = msgspec.structs.replace(down, status="ok", reasons=[], canary=strayed)
-    [up, stale, canary] = pipeline_alerts(ok)
+    ok: Health = msgspec.structs.replace(down, status="ok", store="up", reasons=[], canary=strayed)
+    [up, _, _, stale, canary] = pipeline_alerts(ok)
     assert (up.state, up.summary, stale.state, stale.summary) == ("inactive", "", "inactive", "")
     assert (canary.state, canary.summary) == ("firing", "north is -7.2 standard errors from its truth")
+
+
+def test_a_kafka_that_is_away_and_estimates_that_are_behind_are_alerts() -> None:
+    ill = msgspec.structs.replace(
+        store_down(NOW_MS, "no route"), store="up", kafka="down", lag_seconds=28.4, lag_limit_seconds=20.0
+    )
+    firing = [(alert.name, alert.summary) for alert in pipeline_alerts(ill) if alert.state == "firing"]
+    assert firing == [
+        ("ThawKafkaDown", "Kafka does not answer every worker"),
+        ("ThawEstimatesBehind", "Estimates are 28 s behind"),
+    ]
+
+
+def test_links_to_runbooks_lead_somewhere_from_the_page() -> None:
+    own, path, other = (
+        Alert("ThawStoreDown", "firing", None, None, None, "", None, runbook)
+        for runbook in (None, "docs/runbooks/ThawStoreDown.md", "https://example.org/x")
+    )
+    foreign = msgspec.structs.replace(own, name="NodeDown")
+
+    def links(base: str) -> list[str | None]:
+        found = with_runbooks(Alerts("prometheus", [own, path, other, foreign]), base, {"ThawStoreDown.md"})
+        return [alert.runbook for alert in found.alerts]
+
+    assert links("/runbooks") == ["/runbooks/ThawStoreDown.md"] * 2 + ["https://example.org/x", None]
+    assert links("https://a/r/")[:2] == ["https://a/r/ThawStoreDown.md"] * 2
+
+
+@pytest.mark.parametrize(("options", "link"), [({}, "/runbooks"), ({"runbooks": "https://a/r"}, "https://a/r")])
+def test_the_exporter_serves_the_runbooks_that_it_links_to(options: dict[str, str], link: str) -> None:
+    async def talk(client: Client) -> tuple[Alerts, str, int]:
+        alerts = msgspec.json.decode(await (await client.get("/api/v1/alerts")).read(), type=Alerts)
+        page = await client.get("/runbooks/ThawStoreDown.md")
+        assert page.content_type == "text/plain"
+        return alerts, await page.text(), (await client.get("/runbooks/Nothing.md")).status
+
+    alerts, page, missing = converse(MemoryStore(ManualClock(NOW_MS)), [COLOUR], talk, **options)
+    assert {alert.runbook for alert in alerts.alerts} == {f"{link}/{alert.name}.md" for alert in alerts.alerts}
+    assert page.startswith("# ThawStoreDown\n")
+    assert missing == 404
 
 
 def test_without_prometheus_the_api_judges_by_what_is_stored() -> None:
@@ -144,7 +188,7 @@ def test_a_stale_survey_is_an_alert_by_the_same_limit_as_the_rule() -> None:
     down = store_down(NOW_MS, "no route")
     late = SurveyHealth("colour-00000000", NOW_MS - 130_000, True, 120_000)
     fresh = SurveyHealth("shade-00000000", NOW_MS, False, 120_000)
-    _, stale = pipeline_alerts(msgspec.structs.replace(down, status="stale", surveys=[late, fresh]))
+    *_, stale = pipeline_alerts(msgspec.structs.replace(down, status="stale", surveys=[late, fresh]))
     assert (stale.name, stale.state, stale.survey) == ("ThawEstimateStale", "firing", "colour-00000000")
     assert stale.summary == "The last estimate is 130 s old; the limit is 120 s"
 

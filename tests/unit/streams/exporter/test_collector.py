@@ -146,6 +146,14 @@ flood = 31
 )
 
 
+def test_an_ended_survey_has_no_limit_of_age(store: MemoryStore) -> None:
+    colour = replace(survey(), end_ms=NOW_MS)
+    save(store, record_of(colour, WEEK, [0.5, 0.3, 0.2]))
+    found = {name for name, _ in samples(serve(store, colour)(lambda client: text_of(client, "/metrics")))}
+    assert {"thaw_last_estimate_timestamp_seconds", "thaw_limit_budget_ratio"} <= found
+    assert not {"thaw_limit_stale_seconds", "thaw_limit_lag_seconds"} & found
+
+
 def test_thresholds_and_limits_of_the_survey_file_become_metrics(store: MemoryStore) -> None:
     colour = parse_survey(LIMITED)
     [rule] = colour.alerts
@@ -155,6 +163,7 @@ def test_thresholds_and_limits_of_the_survey_file_become_metrics(store: MemorySt
     assert {name: value for (name, _), value in found.items() if re.match("thaw_(limit|alert)_", name)} == {
         "thaw_limit_band": 0.077,
         "thaw_limit_stale_seconds": 420,
+        "thaw_limit_lag_seconds": 60,
         "thaw_limit_budget_ratio": 0.66,
         "thaw_limit_shard_reports_per_second": 31,
         "thaw_alert_threshold_ratio": 0.4,

@@ -8,14 +8,15 @@ import pytest
 from producers.survey.survey import Canary, Survey
 from streams.exporter.api import Health
 from streams.exporter.health import (
-    QUEUED_MS,
+    LAG_LEAST_MS,
+    LAG_MOST_MS,
     RATES_KEPT,
     Rates,
     canary_score,
-    make_health,
+    lag_limit_ms,
     stale_after_ms,
-    store_down,
 )
+from streams.exporter.pipeline import QUEUED_MS, make_health, store_down
 from streams.store.contract import QueuedWindow
 from streams.store.counters import Counters
 from streams.store.heartbeats import SILENT_MS, Heartbeat
@@ -170,5 +171,87 @@ def test_counts_that_wait_for_their_estimate_are_told() -> None:
 
 
 def test_a_store_that_is_away_hides_every_number() -> None:
-    found = store_down(NOW_MS, "no route")
-    assert (found.status, found.workers, found.canary, found.last_estimate_ms) == ("down", [], None, None)
+    found = store_down(NOW_MS, "no route", surveys=[survey()])
+    assert (found.status, found.store, found.kafka) == ("down", "down", "unknown")
+    assert (found.workers, found.canary, found.last_estimate_ms) == ([], None, None)
+    assert (found.dirty_windows, found.workers_alive, found.lag_seconds, found.reports) == (None, None, None, {})
+    assert [(entry.survey, entry.state, entry.stale) for entry in found.surveys] == [(survey().id, "unknown", False)]
+
+
+def worker(name: str, age_ms: int = 500, *, lag: float | None = 0.0, kafka: bool | None = True) -> Heartbeat:
+    return Heartbeat(name, NOW_MS - age_ms, 3, None, None, None, lag, kafka)
+
+
+def test_a_kafka_that_does_not_answer_is_named() -> None:
+    found = health(beats=[worker("a", kafka=False), worker("b"), worker("c", SILENT_MS + 1, kafka=False)])
+    assert (found.status, found.kafka) == ("stale", "down")
+    assert found.reasons == ["Kafka does not answer a. No reports are read; devices keep theirs and send them later."]
+    assert [entry.kafka for entry in found.workers] == ["down", "up", "down"]
+
+
+def test_without_a_worker_that_tells_kafka_is_unknown() -> None:
+    assert health(beats=[worker("old", kafka=None)]).kafka == "unknown"
+    assert health(beats=[worker("dead", SILENT_MS + 1)]).kafka == "unknown"
+    assert health(beats=[worker("a")]).kafka == "up"
+
+
+def test_lag_is_judged_in_seconds_by_the_step_of_the_survey() -> None:
+    fine, late = health(beats=[worker("a", lag=60.0)]), health(beats=[worker("a", lag=60.1), worker("b")])
+    assert (fine.status, fine.lag_seconds, fine.lag_limit_seconds) == ("ok", 60.0, 60.0)
+    assert (late.status, late.lag_seconds) == ("stale", 60.1)
+    assert late.reasons[0].startswith("Estimates are 60 s behind; the limit is 60 s.")
+    assert health(beats=[worker("a", lag=None)]).lag_seconds is None
+
+
+def test_a_live_window_that_waits_for_its_estimate_is_lag_and_an_old_one_is_not() -> None:
+    colour = survey()
+    waits = QueuedWindow(colour.id, WEEK, (NOW_MS - 9_000) * 1_000.0)
+    assert health(beats=[worker("a")], queue=[waits]).lag_seconds == 9.0
+    assert health(beats=[worker("a")], queue=[waits._replace(window_ms=WEEK - 60 * 60_000)]).lag_seconds == 0.0
+
+
+@pytest.mark.parametrize(
+    ("size", "limit_ms"), [("1s", LAG_LEAST_MS), ("20s", 20_000), ("1m", 60_000), ("1d", LAG_MOST_MS)]
+)
+def test_the_limit_of_the_lag_follows_the_step(size: str, limit_ms: int) -> None:
+    assert lag_limit_ms(survey(size=f'size = "{size}"')) == limit_ms
+
+
+def test_a_dead_worker_beside_a_living_one_is_a_warning() -> None:
+    found = health(beats=[worker("a"), worker("b", 60_000)])
+    assert (found.status, found.workers_alive, found.workers_dead) == ("ok", 1, 1)
+    [warning] = found.warnings
+    assert warning.startswith("Worker b has sent no heartbeat for 60 s;")
+
+
+def ended(end_ms: int) -> Survey:
+    return replace(survey(), end_ms=end_ms)
+
+
+def states(*surveys: tuple[Survey, int | None]) -> Health:
+    return make_health(
+        NOW_MS,
+        surveys=[known for known, _ in surveys],
+        last_estimates={known.id: None if age_ms is None else NOW_MS - age_ms for known, age_ms in surveys},
+        counters=Counters(),
+        heartbeats=[worker("a")],
+        queue=[],
+        rates=Rates(),
+        canary=None,
+    )
+
+
+def test_after_its_end_a_survey_is_never_stale() -> None:
+    found = states((ended(NOW_MS), 3_600_000))
+    assert (found.status, found.reasons, found.warnings) == ("ok", [], [])
+    assert [(entry.state, entry.stale, entry.end_ms) for entry in found.surveys] == [("ended", False, NOW_MS)]
+    assert found.lag_limit_seconds is None, "no survey runs"
+    before = states((ended(NOW_MS + 1), 3_600_000))
+    assert (before.status, before.surveys[0].state) == ("stale", "stale")
+
+
+def test_one_quiet_survey_is_a_warning_and_a_new_one_is_unknown() -> None:
+    quiet, fresh, new = survey(), survey(name='name = "other"'), survey(name='name = "third"')
+    found = states((quiet, 600_000), (fresh, 400), (new, None))
+    assert (found.status, [entry.state for entry in found.surveys]) == ("ok", ["stale", "fresh", "unknown"])
+    assert found.warnings == [f"No new estimate of {quiet.id} for 10 min; the limit is 2 min."]

@@ -18,7 +18,7 @@ def test_every_path_of_the_api_is_described_and_no_other() -> None:
     served = {resource.canonical for resource in app.router.resources()}
     api = {path for path in served if path.startswith("/api/v1/")}
     assert api == set(DESCRIPTION["paths"])
-    assert served - api == {"/", "/static/{path}", "/metrics", "/healthz", "/api/openapi.json"}
+    assert served - api == {"/", "/static/{path}", "/runbooks/{name}", "/metrics", "/healthz", "/api/openapi.json"}
 
 
 def test_every_reference_leads_somewhere() -> None:
@@ -33,7 +33,7 @@ def test_the_keys_of_answers_are_these() -> None:
     schemas = DESCRIPTION["components"]["schemas"]
     stable = {
         "SurveyInfo": "id name question mechanism guarantee values epsilons opens_ms window_size_ms window_step_ms "
-        "retention_ms method population alpha jitter_ms quantities canary settles_after_ms rungs",
+        "retention_ms method population alpha jitter_ms quantities canary settles_after_ms rungs end_ms",
         "Windows": "survey windows truncated",
         "Window": "version survey window_start_ms window_end_ms read_ms computed_ms users users_per_rung epsilons "
         "method population alpha homogeneity_p notes values alerts truth state settles_ms "
@@ -45,10 +45,12 @@ def test_the_keys_of_answers_are_these() -> None:
         "History": "survey window_start_ms window_end_ms values openings_ms epsilons points",
         "HistoryPoint": "time_ms users_per_rung values estimate lower upper",
         "Health": "now_ms status reasons reports_per_second rates reports rejected rejected_per_second lag_records "
-        "dirty_windows workers last_estimate_ms canary surveys",
-        "Worker": "name time_ms alive lag_records last_batch_ms latency_p50_seconds latency_p99_seconds",
+        "dirty_windows workers last_estimate_ms canary surveys store kafka lag_seconds lag_limit_seconds workers_alive "
+        "workers_dead warnings",
+        "Worker": "name time_ms alive lag_records last_batch_ms latency_p50_seconds latency_p99_seconds "
+        "kafka lag_seconds",
         "CanaryScore": "survey window_start_ms value z limit",
-        "SurveyHealth": "survey last_estimate_ms stale stale_after_ms",
+        "SurveyHealth": "survey last_estimate_ms stale stale_after_ms state end_ms",
         "Alerts": "source alerts",
         "Alert": "name state survey value window summary since_ms runbook",
         "Problem": "error",

@@ -2,10 +2,11 @@
 
 import threading
 
+import msgspec
 import pytest
 
 from streams.metrics import worker_metrics
-from streams.store.heartbeats import HEARTBEAT_KEEP_MS, SILENT_MS, alive
+from streams.store.heartbeats import HEARTBEAT_KEEP_MS, SILENT_MS, Heartbeat, alive
 from streams.store.redis import RedisStore
 from streams.worker.heartbeat import heartbeat_of, start_heartbeats
 from tests.support.deadline import until
@@ -25,6 +26,25 @@ def test_lag_is_summed_over_partitions() -> None:
     beat = heartbeat_of("a", metrics, 13_000)
     assert (beat.lag_records, beat.last_batch_ms) == (7, 12_500)
     assert beat.latency_p50_seconds == pytest.approx(0.25, rel=0.5)
+
+
+def test_a_heartbeat_says_whether_kafka_answers_and_how_old_the_oldest_unread_record_is() -> None:
+    metrics = worker_metrics()
+    fresh = heartbeat_of("a", metrics, 0)
+    assert (fresh.kafka_up, fresh.lag_seconds) == (None, None)
+    metrics.kafka_up.set(0)
+    metrics.lag_seconds.labels("0").set(2.5)
+    metrics.lag_seconds.labels("1").set(0)
+    later = heartbeat_of("a", metrics, 0)
+    assert (later.kafka_up, later.lag_seconds) == (False, 2.5)
+    metrics.kafka_up.set(1)
+    assert heartbeat_of("a", metrics, 0).kafka_up
+
+
+def test_a_heartbeat_of_an_older_worker_is_read() -> None:
+    old = b'{"worker":"a","time_ms":1,"lag_records":2,"last_batch_ms":null,"latency_p50_seconds":null,'
+    beat = msgspec.json.decode(old + b'"latency_p99_seconds":null}', type=Heartbeat)
+    assert (beat.lag_records, beat.kafka_up, beat.lag_seconds) == (2, None, None)
 
 
 def test_a_worker_without_a_recent_heartbeat_is_not_alive() -> None:

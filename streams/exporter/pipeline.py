@@ -1,0 +1,237 @@
+"""The health of the whole pipeline: its status, the reasons for it, and what needs attention.
+
+Pure functions of what Redis holds and the workers report. What is not known is null or `unknown`, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from producers.survey.survey import Survey
+from streams.exporter.api import (
+    CanaryScore,
+    Health,
+    ServiceState,
+    Status,
+    SurveyHealth,
+    SurveyState,
+    Worker,
+)
+from streams.exporter.health import Rates, is_stale, lag_limit_ms, stale_after_ms, superseded
+from streams.store.contract import QueuedWindow
+from streams.store.counters import Counters
+from streams.store.heartbeats import Heartbeat, alive
+from streams.windows.settled import settles_ms
+
+QUEUED_MS: Final = 15_000
+"""A window that is in the recompute queue for longer than this means that the workers are behind."""
+
+
+def make_health(
+    now_ms: int,
+    *,
+    surveys: Sequence[Survey],
+    last_estimates: Mapping[str, int | None],
+    counters: Counters,
+    heartbeats: Sequence[Heartbeat],
+    queue: Sequence[QueuedWindow],
+    rates: Rates,
+    canary: CanaryScore | None,
+) -> Health:
+    """Put everything together and derive the status, which is about the pipeline: a survey is stale by itself.
+
+    Only if all surveys that run are stale, nothing at all arrives, and that is said of the pipeline.
+
+    Args:
+        now_ms: the time.
+        surveys: all surveys.
+        last_estimates: the time of the last estimate by survey id; None for a survey without estimates.
+        counters: over all surveys, unknown ones included.
+        heartbeats: the last heartbeat of each worker.
+        queue: the windows in the recompute queue, oldest first.
+        rates: looks at the counters, the present one included.
+        canary: the score of the canary that is worst compared with its limit.
+    """
+    living = alive(heartbeats, now_ms)
+    lags = [beat.lag_records for beat in living if beat.lag_records is not None]
+    replaced = superseded(surveys, last_estimates, now_ms)
+    about = [_survey_health(survey, last_estimates.get(survey.id), now_ms, survey.id in replaced) for survey in surveys]
+    last_ms = max((last for last in last_estimates.values() if last is not None), default=None)
+    lag_seconds = _lag_seconds(surveys, living, queue, now_ms)
+    limits = [lag_limit_ms(survey) for survey in surveys if not survey.has_ended(now_ms)]
+    limit_ms = min(limits, default=None)
+    reasons = _worker_reasons(now_ms, heartbeats, living, queue, last_ms)
+    if lag_seconds is not None and limit_ms is not None and lag_seconds * 1_000 > limit_ms:
+        reasons.append(
+            f"Estimates are {_span(lag_seconds * 1_000)} behind; the limit is {_span(limit_ms)}. Reports wait in Kafka "
+            "or in the recompute queue and will be counted."
+        )
+    reasons += _silence(now_ms, living, about)
+    status: Status = "stale" if reasons else "ok"
+    return Health(
+        now_ms=now_ms,
+        status=status,
+        reasons=reasons,
+        reports_per_second=rates.applied,
+        rates=rates.history(),
+        reports=counters.as_data(),
+        rejected=dict(sorted(counters.rejected.items())),
+        rejected_per_second=rates.rejected,
+        lag_records=sum(lags) if lags else None,
+        dirty_windows=len(queue),
+        workers=[_worker(beat, beat in living) for beat in heartbeats],
+        last_estimate_ms=last_ms,
+        canary=canary,
+        surveys=about,
+        store="up",
+        kafka=kafka_state(living),
+        lag_seconds=lag_seconds,
+        lag_limit_seconds=None if limit_ms is None else limit_ms / 1_000,
+        workers_alive=len(living),
+        workers_dead=len(heartbeats) - len(living),
+        warnings=_warnings(now_ms, heartbeats, living, about),
+    )
+
+
+def store_down(now_ms: int, reason: str, *, surveys: Sequence[Survey] = (), store: ServiceState = "down") -> Health:
+    """Return the health when Redis does not answer, or was not read yet: nothing else is known."""
+    told = f"Redis does not answer ({reason}). The page shows the last state that was read."
+    return Health(
+        now_ms=now_ms,
+        status="down",
+        reasons=[told if store == "down" else reason],
+        reports_per_second=None,
+        rates=[],
+        reports={},
+        rejected={},
+        rejected_per_second=None,
+        lag_records=None,
+        dirty_windows=None,
+        workers=[],
+        last_estimate_ms=None,
+        canary=None,
+        surveys=[
+            SurveyHealth(survey.id, None, False, stale_after_ms(survey), "unknown", survey.end_ms) for survey in surveys
+        ],
+        store=store,
+    )
+
+
+def kafka_state(living: Sequence[Heartbeat]) -> ServiceState:
+    """Return whether brokers answer the workers that are alive; down if they do not answer one of them."""
+    told = [beat.kafka_up for beat in living if beat.kafka_up is not None]
+    if not told:
+        return "unknown"
+    return "up" if all(told) else "down"
+
+
+def _survey_health(survey: Survey, last_ms: int | None, now_ms: int, replaced: bool) -> SurveyHealth:
+    state: SurveyState = "fresh"
+    if replaced:
+        state = "replaced"
+    elif survey.has_ended(now_ms):
+        state = "ended"
+    elif last_ms is None:
+        state = "unknown"
+    elif is_stale(survey, last_ms, now_ms):
+        state = "stale"
+    return SurveyHealth(survey.id, last_ms, state == "stale", stale_after_ms(survey), state, survey.end_ms)
+
+
+def _worker(beat: Heartbeat, living: bool) -> Worker:
+    return Worker(
+        beat.worker,
+        beat.time_ms,
+        living,
+        beat.lag_records,
+        beat.last_batch_ms,
+        beat.latency_p50_seconds,
+        beat.latency_p99_seconds,
+        kafka_state([beat]),
+        beat.lag_seconds,
+    )
+
+
+def _lag_seconds(
+    surveys: Sequence[Survey], living: Sequence[Heartbeat], queue: Sequence[QueuedWindow], now_ms: int
+) -> float | None:
+    """Return how old the oldest report can be that is in no estimate; None if no live worker tells.
+
+    Windows that settled long ago wait in the queue too, after a restart of Redis for instance. They are estimated after
+    the live ones and say nothing about new reports.
+    """
+    lags = [beat.lag_seconds for beat in living if beat.lag_seconds is not None]
+    if not lags:
+        return None
+    known = {survey.id: survey for survey in surveys}
+    waiting = [
+        now_ms - window.score / 1_000
+        for window in queue
+        if (survey := known.get(window.survey_id)) is not None and settles_ms(survey, window.window_ms) > now_ms
+    ]
+    return round(max(*lags, max(waiting, default=0.0) / 1_000, 0.0), 3)
+
+
+def _worker_reasons(
+    now_ms: int,
+    heartbeats: Sequence[Heartbeat],
+    living: Sequence[Heartbeat],
+    queue: Sequence[QueuedWindow],
+    last_ms: int | None,
+) -> list[str]:
+    if not living:
+        if not heartbeats and last_ms is None:
+            return []
+        since = f" for {_span(now_ms - max(beat.time_ms for beat in heartbeats))}" if heartbeats else ""
+        return [
+            f"No worker heartbeat{since}. Estimates are not updated; reports wait in Kafka and will be counted later."
+        ]
+    reasons = []
+    without = [beat.worker for beat in living if beat.kafka_up is False]
+    if without:
+        reasons.append(
+            f"Kafka does not answer {', '.join(without)}. No reports are read; devices keep theirs and send them later."
+        )
+    if queue and now_ms - queue[0].score / 1_000 > QUEUED_MS:
+        windows = "1 window waits" if len(queue) == 1 else f"{len(queue)} windows wait"
+        reasons.append(f"{windows} in the recompute queue: the workers are behind.")
+    return reasons
+
+
+def _silence(now_ms: int, living: Sequence[Heartbeat], about: Sequence[SurveyHealth]) -> list[str]:
+    judged = [entry for entry in about if entry.state in ("fresh", "stale")]
+    if not judged or not living or any(entry.state == "fresh" for entry in judged):
+        return []
+    newest_ms = max(entry.last_estimate_ms or 0 for entry in judged)
+    return [f"No new reports for any survey in the last {_span(now_ms - newest_ms)}."]
+
+
+def _warnings(
+    now_ms: int, heartbeats: Sequence[Heartbeat], living: Sequence[Heartbeat], about: Sequence[SurveyHealth]
+) -> list[str]:
+    """Say which workers and which surveys are silent while others are not."""
+    found = []
+    if living:
+        found += [
+            f"Worker {beat.worker} has sent no heartbeat for {_span(now_ms - beat.time_ms)}; others take over its "
+            "partitions. Start it again, or forget it: it leaves the list ten minutes after its last heartbeat."
+            for beat in heartbeats
+            if beat not in living
+        ]
+    stale = [entry for entry in about if entry.state == "stale"]
+    if any(entry.state == "fresh" for entry in about):
+        found += [
+            f"No new estimate of {entry.survey} for {_span(now_ms - (entry.last_estimate_ms or 0))}; the limit is "
+            f"{_span(entry.stale_after_ms)}."
+            for entry in stale
+        ]
+    return found
+
+
+def _span(milliseconds: float) -> str:
+    seconds = max(0, round(milliseconds / 1_000))
+    for size, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {name}"
+    return f"{seconds} s"
