@@ -46,7 +46,7 @@ def make_health(
     Args:
         now_ms: the time.
         surveys: all surveys.
-        last_estimates: the time of the last estimate by survey id; None for a survey without estimates.
+        last_estimates: the time of the last estimate by survey id, None without one.
         counters: over all surveys, unknown ones included.
         heartbeats: the last heartbeat of each worker.
         queue: the windows in the recompute queue, oldest first.
@@ -61,13 +61,11 @@ def make_health(
     lag_seconds = _lag_seconds(surveys, living, queue, now_ms)
     limits = [lag_limit_ms(survey) for survey in surveys if not survey.has_ended(now_ms)]
     limit_ms = min(limits, default=None)
-    reasons = _worker_reasons(now_ms, heartbeats, living, queue, last_ms)
-    if lag_seconds is not None and limit_ms is not None and lag_seconds * 1_000 > limit_ms:
-        reasons.append(
-            f"Estimates are {_span(lag_seconds * 1_000)} behind; the limit is {_span(limit_ms)}. Reports wait in Kafka "
-            "or in the recompute queue and will be counted."
-        )
-    reasons += _silence(now_ms, living, about)
+    reasons = [
+        *_worker_reasons(now_ms, heartbeats, living, queue, last_ms),
+        *_behind(lag_seconds, limit_ms),
+        *_silence(now_ms, living, about),
+    ]
     status: Status = "stale" if reasons else "ok"
     return Health(
         now_ms=now_ms,
@@ -197,6 +195,15 @@ def _worker_reasons(
         windows = "1 window waits" if len(queue) == 1 else f"{len(queue)} windows wait"
         reasons.append(f"{windows} in the recompute queue: the workers are behind.")
     return reasons
+
+
+def _behind(lag_seconds: float | None, limit_ms: int | None) -> list[str]:
+    if lag_seconds is None or limit_ms is None or lag_seconds * 1_000 <= limit_ms:
+        return []
+    return [
+        f"Estimates are {_span(lag_seconds * 1_000)} behind; the limit is {_span(limit_ms)}. Reports wait in Kafka or in "
+        "the recompute queue and will be counted."
+    ]
 
 
 def _silence(now_ms: int, living: Sequence[Heartbeat], about: Sequence[SurveyHealth]) -> list[str]:
