@@ -13,7 +13,6 @@ from streams.exporter.api import (
     CanaryScore,
     Health,
     ServiceState,
-    Status,
     SurveyHealth,
     SurveyState,
     Worker,
@@ -54,7 +53,6 @@ def make_health(
         canary: the score of the canary that is worst compared with its limit.
     """
     living = alive(heartbeats, now_ms)
-    lags = [beat.lag_records for beat in living if beat.lag_records is not None]
     replaced = superseded(surveys, last_estimates, now_ms)
     about = [_survey_health(survey, last_estimates.get(survey.id), now_ms, survey.id in replaced) for survey in surveys]
     last_ms = max((last for last in last_estimates.values() if last is not None), default=None)
@@ -66,17 +64,16 @@ def make_health(
         *_behind(lag_seconds, limit_ms),
         *_silence(now_ms, living, about),
     ]
-    status: Status = "stale" if reasons else "ok"
     return Health(
         now_ms=now_ms,
-        status=status,
+        status="stale" if reasons else "ok",
         reasons=reasons,
         reports_per_second=rates.applied,
         rates=rates.history(),
         reports=counters.as_data(),
         rejected=dict(sorted(counters.rejected.items())),
         rejected_per_second=rates.rejected,
-        lag_records=sum(lags) if lags else None,
+        lag_records=_lag_records(living),
         dirty_windows=len(queue),
         workers=[_worker(beat, beat in living) for beat in heartbeats],
         last_estimate_ms=last_ms,
@@ -151,6 +148,11 @@ def _worker(beat: Heartbeat, living: bool) -> Worker:
     )
 
 
+def _lag_records(living: Sequence[Heartbeat]) -> int | None:
+    lags = [beat.lag_records for beat in living if beat.lag_records is not None]
+    return sum(lags) if lags else None
+
+
 def _lag_seconds(
     surveys: Sequence[Survey], living: Sequence[Heartbeat], queue: Sequence[QueuedWindow], now_ms: int
 ) -> float | None:
@@ -200,10 +202,8 @@ def _worker_reasons(
 def _behind(lag_seconds: float | None, limit_ms: int | None) -> list[str]:
     if lag_seconds is None or limit_ms is None or lag_seconds * 1_000 <= limit_ms:
         return []
-    return [
-        f"Estimates are {_span(lag_seconds * 1_000)} behind; the limit is {_span(limit_ms)}. Reports wait in Kafka or in "
-        "the recompute queue and will be counted."
-    ]
+    lag, limit = _span(lag_seconds * 1_000), _span(limit_ms)
+    return [f"Estimates are {lag} behind; the limit is {limit}. Reports wait in Kafka or in the recompute queue."]
 
 
 def _silence(now_ms: int, living: Sequence[Heartbeat], about: Sequence[SurveyHealth]) -> list[str]:
