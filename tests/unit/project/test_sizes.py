@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import ast
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, tracked
 
 FILE_LINES = 400
 FUNCTION_LINES = 60
 REASON = "Long because "
 """How the docstring of a longer function, or the comment right above it, begins the reason."""
-
-
-def tracked(*patterns: str) -> list[Path]:
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    return [ROOT / name for name in listed.splitlines() if (ROOT / name).exists() and "vendor" not in Path(name).parts]
 
 
 PYTHON = tracked("*.py")
