@@ -196,8 +196,10 @@ class RecomputeQueue(Protocol):
         """Put windows (survey id, start) into the queue; one that is there gets a higher score."""
         ...
 
-    def put_after_restart(self) -> int:
-        """Put every window with counts, once after each restart of the store; return how many.
+    def put_after_restart(self, for_ms: int | None = None) -> int:
+        """Put every window with counts, once after each restart of the store; return how many this call put.
+
+        A call that took `for_ms` stops looking for windows; the next one goes on where it stopped.
 
         A power cut can take a queued window and leave the counts that it was queued for. Those reports are not read
         again, so without this the estimate would stay behind its counts until the window's next report.

@@ -15,7 +15,7 @@ from streams.store.redis_queue import RedisRecomputeQueue
 
 
 class RedisStore:
-    """A `Store` and the heartbeats of workers. Has no state beside connections, so threads may share it.
+    """A `Store` and the heartbeats of workers. Threads may share all but the queue's search after a restart.
 
     Args:
         client: a client with `decode_responses=False`; see `connect` for one with the right time-outs.

@@ -44,11 +44,12 @@ def run_id(client: Any) -> bytes | None:
         return None
 
 
-def counted_windows(client: Any, base: str) -> set[tuple[str, int]]:
-    """Return survey id and window start of every window with counts, by scanning all keys; seconds for millions."""
+def counted_windows(client: Any, base: str, cursor: int) -> tuple[int, set[tuple[str, int]]]:
+    """Scan some of all keys from a cursor (0: the first); return the next cursor (0: that was all) and what was found.
+
+    That is survey id and window start of every window with counts.
+    """
     literal = re.sub(r"([\\*?\[\]])", r"\\\1", base)
-    found = set()
-    for key in client.scan_iter(match=f"{literal}{{*}}:head:*", count=_SCANNED_AT_ONCE):
-        survey_id, window_ms = key.decode().rsplit(":", 2)[1:]
-        found.add((survey_id, int(window_ms)))
-    return found
+    following, keys = client.scan(cursor, match=f"{literal}{{*}}:head:*", count=_SCANNED_AT_ONCE)
+    named = (key.decode().rsplit(":", 2)[1:] for key in keys)
+    return int(following), {(survey_id, int(window_ms)) for survey_id, window_ms in named}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import secrets
+import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from streams.store import redis_checks
@@ -16,13 +19,24 @@ _REMOVE: Final = Script("queue_remove")
 _UNLOCK: Final = Script("unlock")
 
 
+@dataclass
+class _Scan:
+    """How far the search for windows with counts has come after a restart of Redis."""
+
+    run: bytes
+    cursor: int
+    put: set[tuple[str, int]]
+    """Windows put so far: each is found once per shard."""
+
+
 class RedisRecomputeQueue:
-    """A `RecomputeQueue` in Redis."""
+    """A `RecomputeQueue` in Redis. The search after a restart is state of its own: for one thread."""
 
     def __init__(self, connection: RedisConnection) -> None:
         self._connection, self._client = connection, connection.client
         self._key = f"{connection.base}{{dirty}}:windows"
         self._run_key = f"{connection.base}{{dirty}}:run"
+        self._scan: _Scan | None = None
 
     def put(self, windows: Iterable[tuple[str, int]]) -> None:
         """Put windows (survey id, start) into the queue; one that is there gets a higher score."""
@@ -30,17 +44,33 @@ class RedisRecomputeQueue:
         if members:
             self._connection.run([(_PUT, (self._key,), (KEEP_MS, *members))])
 
-    def put_after_restart(self) -> int:
-        """Put every window with counts, once after each restart of Redis; return how many."""
+    def put_after_restart(self, for_ms: int | None = None) -> int:
+        """Put every window with counts, once after each restart of Redis; return how many this call put.
+
+        A call that took `for_ms` stops looking for windows; the next one goes on where it stopped.
+        """
+        limit = math.inf if for_ms is None else time.monotonic() + for_ms / 1_000
         with translated(self._client):
             run = redis_checks.run_id(self._client)
             if run is None or self._client.get(self._run_key) == run:
+                self._scan = None
                 return 0
-            windows = redis_checks.counted_windows(self._client, self._connection.base)
-        self.put(windows)
-        with translated(self._client):
-            self._client.set(self._run_key, run, px=KEEP_MS)
-        return len(windows)
+        if self._scan is None or self._scan.run != run:
+            self._scan = _Scan(run, 0, set())
+        scan, found = self._scan, set[tuple[str, int]]()
+        while True:
+            with translated(self._client):
+                scan.cursor, windows = redis_checks.counted_windows(self._client, self._connection.base, scan.cursor)
+            found |= windows - scan.put
+            if not scan.cursor or time.monotonic() >= limit:
+                break
+        self.put(found)
+        scan.put |= found
+        if not scan.cursor:
+            with translated(self._client):
+                self._client.set(self._run_key, run, px=KEEP_MS)
+            self._scan = None
+        return len(found)
 
     def entries(self) -> list[QueuedWindow]:
         """Return all queued windows, oldest first."""

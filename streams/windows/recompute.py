@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Final, NamedTuple, cast
 
 from estimators.estimates import Estimates, Floats, Population
 from estimators.estimation.registry import estimator_of
@@ -32,8 +33,22 @@ LOCK_MS = 15_000
 """Shorter than an estimate takes: the estimate is discarded when its lock expires, and again at the next tick. Longer:
 the windows of a killed worker wait for that long."""
 
+CURRENT_STEPS: Final = 6
+"""A window that ended at most this many steps ago is current: it has series and is on the page. Fewer: windows with
+series wait behind old ones; more: old windows take the time of those that people look at."""
+
+OLD_SHARE: Final = 0.5
+"""Share of a tick that may go to windows that are not current. After a restart of Redis there are thousands. Smaller:
+it takes longer until all are estimated again; larger: current windows wait longer."""
+
 Publish = Callable[[Sequence[Outgoing]], None]
 """Returns when the brokers have the messages; raises PublishError otherwise."""
+
+
+class _Work(NamedTuple):
+    survey: Survey
+    queued: QueuedWindow
+    end_ms: int
 
 
 @dataclass(frozen=True)
@@ -93,12 +108,15 @@ class Recomputer:
         self._redis = StateLog(logger, "Redis (for estimates)", clock=clock)
         self._failed: dict[tuple[str, int], str] = {}
         self._first_windows = FirstWindows(store.states)
+        self._round: set[tuple[str, int]] = set()
 
     def run(self, stop: threading.Event, tick_seconds: float) -> None:
-        """Tick until `stop` is set."""
-        while not stop.wait(tick_seconds):
+        """Tick until `stop` is set. Ticks start `tick_seconds` apart, or with half of that between them if longer."""
+        pause = tick_seconds
+        while not stop.wait(pause):
+            started = time.monotonic()
             try:
-                self.tick(stop)
+                self.tick(stop, old_ms=round(tick_seconds * 1_000 * OLD_SHARE))
                 self._redis.up()
                 self._metrics.store_up.set(1)
             except StoreUnavailableError as error:
@@ -106,48 +124,80 @@ class Recomputer:
                 self._metrics.store_up.set(0)
             except PublishError as error:
                 logger.warning("estimates are stored but not published: %s; retrying at the next tick", error)
+            pause = max(tick_seconds / 2, tick_seconds - (time.monotonic() - started))
 
-    def tick(self, stop: threading.Event | None = None) -> int:
-        """Recompute every queued window that no other worker has locked; return how many were done.
+    def tick(self, stop: threading.Event | None = None, *, old_ms: int | None = None) -> int:
+        """Recompute queued windows that no other worker has locked; return how many were done.
 
         1. after a restart of the store, put every window with counts into the queue: it may have lost queued windows
-        2. read the queue; for each window take the lock, read the tallies of all shards, estimate, and save if the lock
-           still holds
-        3. publish the estimates and wait for the broker
-        4. remove the windows from the queue, unless they were put again since step 2
-        5. release the locks
+        2. read the queue; current windows come first, newest first, then old ones for `old_ms` (None: all of them)
+        3. for each window take the lock, read the tallies of all shards, estimate, and save if the lock still holds
+        4. publish the estimates and wait for the broker
+        5. remove the windows from the queue, unless they were put again since step 2
+        6. release the locks
 
-        Every step may be repeated: a crash leaves the window in the queue for the next tick of any worker.
+        Steps 3 to 6 are done for current windows before the first old one is looked at. Every step may be repeated: a
+        crash leaves the window in the queue for the next tick of any worker.
 
         Raises:
             StoreUnavailableError, PublishError: what is left to do is still in the queue.
         """
         now_ms = self._clock()
-        surveys = {survey.id: survey for survey in self._surveys.surveys(now_ms)}
-        done: list[_Done] = []
-        restored = self._store.queue.put_after_restart()
+        restored = self._store.queue.put_after_restart(old_ms)
         if restored:
-            logger.info("Redis restarted and may have lost queued windows; recomputing all %d windows", restored)
+            logger.info("Redis restarted and may have lost queued windows; queued %d with counts again", restored)
+        current, old = self._queued(now_ms)
+        done = self._recompute_all(current, stop, None, set())
+        if old:
+            until_ms = None if old_ms is None else self._clock() + old_ms
+            done += self._recompute_all(old, stop, until_ms, self._round)
+        self._settle_others()
+        return done
+
+    def _queued(self, now_ms: int) -> tuple[list[_Work], list[_Work]]:
+        """Return the queued windows of known surveys, current and old ones, in the order in which they are taken."""
+        surveys = {survey.id: survey for survey in self._surveys.surveys(now_ms)}
+        current: list[_Work] = []
+        old: list[_Work] = []
+        for queued in self._store.queue.entries():
+            survey = surveys.get(queued.survey_id)
+            if survey is None:
+                continue  # another worker may know it, or its file comes later
+            if Shape.of(survey).expires_ms(queued.window_ms) <= now_ms:
+                self._store.queue.remove(queued)
+                self._latencies.forget((queued.survey_id, queued.window_ms))
+                continue
+            end_ms = survey.windows.end(queued.window_ms)
+            work = _Work(survey, queued, end_ms)
+            (current if now_ms < end_ms + CURRENT_STEPS * survey.windows.step_ms else old).append(work)
+        for works in (current, old):
+            works.sort(key=lambda work: -work.end_ms)
+        # Old windows that are queued again and again must not keep the others waiting: each has one turn in a round.
+        waiting = [work for work in old if work.queued[:2] not in self._round]
+        if not waiting:
+            self._round.clear()
+        return current, waiting or old
+
+    def _recompute_all(
+        self, windows: Iterable[_Work], stop: threading.Event | None, until_ms: int | None, taken: set[tuple[str, int]]
+    ) -> int:
+        """Recompute windows until `until_ms`, at least one; note those in `taken`, and return how many were done."""
+        done: list[_Done] = []
         try:
-            for queued in self._store.queue.entries():
+            for survey, queued, _ in windows:
                 if stop is not None and stop.is_set():
                     break
-                survey = surveys.get(queued.survey_id)
-                if survey is None:
-                    continue  # another worker may know it, or its file comes later
-                if Shape.of(survey).expires_ms(queued.window_ms) <= now_ms:
-                    self._store.queue.remove(queued)
-                    self._latencies.forget((queued.survey_id, queued.window_ms))
-                    continue
+                taken.add((queued.survey_id, queued.window_ms))
                 secret = self._store.queue.lock(queued.survey_id, queued.window_ms, LOCK_MS)
                 if secret is not None:
                     self._recompute(survey, queued, secret, done)
+                if until_ms is not None and self._clock() >= until_ms:
+                    break
             self._publish([work.message for work in done])
             for work in done:
                 self._store.queue.remove(work.queued)
         finally:
             self._unlock(done)
-        self._settle_others()
         return len(done)
 
     def _recompute(self, survey: Survey, queued: QueuedWindow, secret: bytes, done: list[_Done]) -> None:

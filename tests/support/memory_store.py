@@ -207,7 +207,7 @@ class MemoryRecomputeQueue:
             for window in windows:
                 queue[window] = float(max(now_us, queue.get(window, 0.0) + 1))
 
-    def put_after_restart(self) -> int:
+    def put_after_restart(self, for_ms: int | None = None) -> int:  # noqa: ARG002  # always in time
         with self._shared.mutex:
             if not self._shared.restarted:
                 return 0
