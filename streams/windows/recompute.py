@@ -26,16 +26,13 @@ from streams.windows.budget_spent import FirstWindows
 from streams.windows.history import encode_point
 from streams.windows.latency import Latencies
 from streams.windows.record import EstimateRecord, RecordError, decode_estimate, make_record
+from streams.windows.settled import is_current
 
 logger = logging.getLogger(__name__)
 
 LOCK_MS = 15_000
 """Shorter than an estimate takes: the estimate is discarded when its lock expires, and again at the next tick. Longer:
 the windows of a killed worker wait for that long."""
-
-CURRENT_STEPS: Final = 6
-"""A window that ended at most this many steps ago is current: it has series and is on the page. Fewer: windows with
-series wait behind old ones; more: old windows take the time of those that people look at."""
 
 OLD_SHARE: Final = 0.5
 """Share of a tick that may go to windows that are not current. After a restart of Redis there are thousands. Smaller:
@@ -167,9 +164,8 @@ class Recomputer:
                 self._store.queue.remove(queued)
                 self._latencies.forget((queued.survey_id, queued.window_ms))
                 continue
-            end_ms = survey.windows.end(queued.window_ms)
-            work = _Work(survey, queued, end_ms)
-            (current if now_ms < end_ms + CURRENT_STEPS * survey.windows.step_ms else old).append(work)
+            work = _Work(survey, queued, survey.windows.end(queued.window_ms))
+            (current if is_current(survey, queued.window_ms, now_ms) else old).append(work)
         for works in (current, old):
             works.sort(key=lambda work: -work.end_ms)
         # Old windows that are queued again and again must not keep the others waiting: each has one turn in a round.

@@ -19,6 +19,15 @@ ARRIVAL_MS: Final = 2_000
 """Time from a device to a stored estimate. Less: a window is called settled while its last reports are on the way. The
 survey's skew is not added: it is a tolerance for wrong clocks, and would delay all windows for the sake of few."""
 
+CURRENT_STEPS: Final = 6
+"""A window that ended at most this many steps ago is current: it has series and is on the page. Fewer: windows with
+series wait behind old ones; more: old windows take the time of those that people look at."""
+
+
+def is_current(survey: Survey, window_ms: int, now_ms: int) -> bool:
+    """Return whether a window is open or ended at most CURRENT_STEPS ago."""
+    return now_ms < survey.windows.end(window_ms) + CURRENT_STEPS * survey.windows.step_ms
+
 
 def released_ms(survey: Survey, window_ms: int) -> int:
     """Return when the last scheduled report of a window is sent: its last rung has opened for every device."""

@@ -9,7 +9,8 @@ import pytest
 
 from producers.survey.survey import Survey
 from streams.kafka.messages import Outgoing
-from streams.windows.recompute import CURRENT_STEPS, Recomputer
+from streams.windows.recompute import Recomputer
+from streams.windows.settled import CURRENT_STEPS
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
