@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from deploy.svg import style, text
 from estimators.channels.rows import channel_matrix
 from estimators.inference.inversion import dense_covariance
 from estimators.intervals.one_look import two_sided_z
@@ -70,32 +71,21 @@ def final_ratio(size: int) -> float:
     return split_variance(LOOKS, size) / gradual_variance(LOOKS, size)
 
 
-_STYLE = """
-  .card { fill: #ffffff; stroke: #d5dde6 }
-  text { fill: #1c2733; font: 14px system-ui, sans-serif }
-  .title { font-size: 17px; font-weight: 600 }
-  .small { font-size: 12.5px; fill: #52616f }
-  .grid { stroke: #e3e9ef }
-  .truth { stroke: #1c2733; stroke-dasharray: 2 4; stroke-width: 1.5 }
-  .split { fill: #b85c00; stroke: #b85c00 }
-  .gradual { fill: #0072b2; stroke: #0072b2 }
-  text.split, text.gradual { stroke: none; font-weight: 600 }
-  .band { fill-opacity: .22; stroke-width: 1.5 }
-  .bar { stroke: none }
-  @media (prefers-color-scheme: dark) {
-    .card { fill: #0f161f; stroke: #263341 }
-    text { fill: #e6edf3 }
-    .small { fill: #9fb0c0 }
-    .grid { stroke: #223040 }
-    .truth { stroke: #e6edf3 }
-    .split { fill: #ffa657; stroke: #ffa657 }
-    .gradual { fill: #58b5f0; stroke: #58b5f0 }
-  }
-"""
-
-
-def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "middle") -> str:
-    return f'<text x="{x:g}" y="{y:g}" class="{kind}" text-anchor="{anchor}">{text}</text>'
+_STYLE = style(
+    """
+.truth { stroke: #1c2733; stroke-dasharray: 2 4; stroke-width: 1.5 }
+.split { fill: #b85c00; stroke: #b85c00 }
+.gradual { fill: #0072b2; stroke: #0072b2 }
+text.split, text.gradual { stroke: none; font-weight: 600 }
+.band { fill-opacity: .22; stroke-width: 1.5 }
+.bar { stroke: none }
+""",
+    """
+.truth { stroke: #e6edf3 }
+.split { fill: #ffa657; stroke: #ffa657 }
+.gradual { fill: #58b5f0; stroke: #58b5f0 }
+""",
+)
 
 
 def _bands() -> list[str]:
@@ -107,11 +97,11 @@ def _bands() -> list[str]:
     def y(points: float) -> float:
         return bottom - (points - lowest) / (high - lowest) * (bottom - top)
 
-    made = [_text(left - 44, 36, "Width of the 95 % band after each look", "title", "start")]
-    made.append(_text(left - 44, 58, f"{DEVICES:,} devices, {VALUES} equally common values", "small", "start"))
+    made = [text(left - 44, 36, "Width of the 95 % band after each look", "title", "start")]
+    made.append(text(left - 44, 58, f"{DEVICES:,} devices, {VALUES} equally common values", "small", "start"))
     for line in (12, 16, 20, 24):
         made.append(f'<path class="grid" d="M{left:g} {y(line):.1f} H{right:g}"/>')
-        made.append(_text(left - 10, y(line) + 4, f"{line} %", "small", "end"))
+        made.append(text(left - 10, y(line) + 4, f"{line} %", "small", "end"))
     made.append(f'<path class="truth" d="M{left:g} {y(share):.1f} H{right:g}"/>')
     step = (right - left) / LOOKS
     for look, pair in enumerate(widths(), start=1):
@@ -121,24 +111,24 @@ def _bands() -> list[str]:
                 f'<rect class="{kind} band" x="{x:g}" y="{y(share + width):.1f}" width="52" '
                 f'height="{y(share - width) - y(share + width):.1f}" rx="3"/>'
             )
-            made.append(_text(x + 26, y(share - width) + 17, f"±{width:.1f}", kind))
-        made.append(_text(middle, 366, f"look {look}"))
-        made.append(_text(middle - 36, 385, f"{look} × ε {BUDGET / LOOKS:.2f}", "small"))
-        made.append(_text(middle + 40, 385, f"ε {BUDGET * look / LOOKS:.2f}", "small"))
-    made.append(_text(left + step * 1.62, 112, "budget split", "split", "start"))
-    made.append(_text(left + step * 1.62, 132, "released gradually", "gradual", "start"))
+            made.append(text(x + 26, y(share - width) + 17, f"±{width:.1f}", kind))
+        made.append(text(middle, 366, f"look {look}"))
+        made.append(text(middle - 36, 385, f"{look} × ε {BUDGET / LOOKS:.2f}", "small"))
+        made.append(text(middle + 40, 385, f"ε {BUDGET * look / LOOKS:.2f}", "small"))
+    made.append(text(left + step * 1.62, 112, "budget split", "split", "start"))
+    made.append(text(left + step * 1.62, 132, "released gradually", "gradual", "start"))
     return made
 
 
 def _ratios() -> list[str]:
     """Right half: the final variance of the split in units of the gradual release, by number of values."""
     left, right, top, bottom, high = 668.0, 960.0, 96.0, 345.0, 10.0
-    made = [_text(left - 28, 36, "Final variance, split ÷ gradual", "title", "start")]
-    made.append(_text(left - 28, 58, "after look 3, total ε 2 both ways", "small", "start"))
+    made = [text(left - 28, 36, "Final variance, split ÷ gradual", "title", "start")]
+    made.append(text(left - 28, 58, "after look 3, total ε 2 both ways", "small", "start"))
     for line in (1, 5, 10):
         height = bottom - line / high * (bottom - top)
         made.append(f'<path class="grid" d="M{left:g} {height:.1f} H{right:g}"/>')
-        made.append(_text(left - 8, height + 4, f"{line}", "small", "end"))
+        made.append(text(left - 8, height + 4, f"{line}", "small", "end"))
     step = (right - left) / len(SIZES)
     for index, size in enumerate(SIZES):
         ratio = final_ratio(size)
@@ -147,9 +137,9 @@ def _ratios() -> list[str]:
             f'<rect class="split bar" x="{x - 15:g}" y="{bottom - height:.1f}" width="30" '
             f'height="{height:.1f}" rx="2"/>'
         )
-        made.append(_text(x, bottom - height - 7, f"{ratio:.1f}"))
-        made.append(_text(x, 366, f"{size}"))
-    made.append(_text((left + right) / 2, 385, "number of values", "small"))
+        made.append(text(x, bottom - height - 7, f"{ratio:.1f}"))
+        made.append(text(x, 366, f"{size}"))
+    made.append(text((left + right) / 2, 385, "number of values", "small"))
     return made
 
 

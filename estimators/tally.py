@@ -57,6 +57,11 @@ class Tally:
         """Users on all rungs and groups."""
         return int(self.users.sum())
 
+    @property
+    def by_rung(self) -> tuple[Counts, Counts]:
+        """Counts [rung, cell] and users [rung], all groups together."""
+        return self.counts.sum(axis=1), self.users.sum(axis=1)
+
     def __add__(self, other: Tally) -> Tally:
         self._check_shape(other)
         return Tally(self.counts + other.counts, self.users + other.users)

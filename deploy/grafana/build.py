@@ -96,7 +96,7 @@ def estimates() -> dashboard.Dashboard:
         )
         .with_variable(_variable("window", "Window", f"label_values(thaw_users{{{SURVEY}}}, window)", several=False))
     )
-    for made_panel in (*_numbers(), timeseries_band(), _means(), *_alert_bounds(), *_trust()):
+    for made_panel in (*_numbers(), _shares().span(2 * HALF).height(10), _means(), *_alert_bounds(), *_trust()):
         made.with_panel(made_panel)
     return made
 
@@ -120,34 +120,29 @@ def _numbers() -> tuple[stat.Panel, ...]:
 
 
 def _means() -> timeseries.Panel:
-    return (
-        panel(
-            "Means",
-            "Mean of each value with its confidence interval, in the unit of the survey's values.",
-            query(f"thaw_mean_estimate{{{PLACE}}}", "{{value}} {{unit}}", name="A"),
-            query(f"thaw_mean_lower_bound{{{PLACE}}}", "{{value}} lower", name="B"),
-            query(f"thaw_mean_upper_bound{{{PLACE}}}", "{{value}} upper", name="C"),
-        )
-        .override_by_query("B", [_thin(), _dashed()])
-        .override_by_query("C", [_thin(), _dashed()])
+    return with_bounds(
+        "Means",
+        "Mean of each value with its confidence interval, in the unit of the survey's values.",
+        query(f"thaw_mean_estimate{{{PLACE}}}", "{{value}} {{unit}}", name="A"),
+        "thaw_mean_{}_bound",
     )
 
 
 def _alert_bounds() -> tuple[timeseries.Panel, ...]:
     return (
-        panel(
+        with_limit(
             "Alert bounds of shares",
             "A rule fires when its bound passes the dashed threshold. The bounds are always valid.",
-            query(f'thaw_alert_bound_ratio{{{SURVEY},window="$window"}}', "{{value}} {{side}}", name="A"),
-            query(f"thaw_alert_threshold_ratio{{{SURVEY}}}", "{{value}} {{side}} threshold", name="B"),
+            (f'thaw_alert_bound_ratio{{{SURVEY},window="$window"}}', "{{value}} {{side}}"),
+            (f"thaw_alert_threshold_ratio{{{SURVEY}}}", "{{value}} {{side}} threshold"),
             unit="percentunit",
-        ).override_by_query("B", [_dashed(), _grey()]),
-        panel(
+        ),
+        with_limit(
             "Alert bounds of means",
             "The same for means, in the unit of the survey's values.",
-            query(f'thaw_alert_mean_bound{{{SURVEY},window="$window"}}', "{{value}} {{side}}", name="A"),
-            query(f"thaw_alert_mean_threshold{{{SURVEY}}}", "{{value}} {{side}} threshold", name="B"),
-        ).override_by_query("B", [_dashed(), _grey()]),
+            (f'thaw_alert_mean_bound{{{SURVEY},window="$window"}}', "{{value}} {{side}}"),
+            (f"thaw_alert_mean_threshold{{{SURVEY}}}", "{{value}} {{side}} threshold"),
+        ),
         panel(
             "Always-valid bounds",
             "Wider than the confidence interval; they hold at every look at a window together.",
@@ -165,32 +160,44 @@ def _trust() -> tuple[timeseries.Panel, ...]:
             "Users whose last answer is of this rung. The schedule opens rungs one after the other.",
             query(f'thaw_users{{{SURVEY},window="$window"}}', "rung {{rung}}"),
         ),
-        panel(
+        with_limit(
             "Canary",
             "Distance of canaries from their known truth over the last five settled windows, in standard errors, "
             "and the limit of the alert.",
-            query("thaw_canary_joint_z_score", "{{survey}}", name="A"),
-            query("thaw_limit_canary_z_score", "{{survey}} limit", name="B"),
-        ).override_by_query("B", [_dashed(), _grey()]),
+            ("thaw_canary_joint_z_score", "{{survey}}"),
+            ("thaw_limit_canary_z_score", "{{survey}} limit"),
+        ),
     )
 
 
-def timeseries_band() -> timeseries.Panel:
-    """Return estimated shares, and their bounds as thin dashed lines."""
-    return (
-        panel(
-            "Estimates",
-            "Share of each value with its confidence interval, which narrows as rungs open.",
-            query(f"thaw_frequency_estimate_ratio{{{PLACE}}}", "{{value}}", name="A"),
-            query(f"thaw_frequency_lower_bound_ratio{{{PLACE}}}", "{{value}} lower", name="B"),
-            query(f"thaw_frequency_upper_bound_ratio{{{PLACE}}}", "{{value}} upper", name="C"),
-            unit="percentunit",
-        )
-        .span(2 * HALF)
-        .height(10)
-        .override_by_query("B", [_thin(), _dashed()])
-        .override_by_query("C", [_thin(), _dashed()])
+def _shares() -> timeseries.Panel:
+    return with_bounds(
+        "Estimates",
+        "Share of each value with its confidence interval, which narrows as rungs open.",
+        query(f"thaw_frequency_estimate_ratio{{{PLACE}}}", "{{value}}", name="A"),
+        "thaw_frequency_{}_bound_ratio",
+        unit="percentunit",
     )
+
+
+def with_bounds(
+    title: str, about: str, estimate: prometheus.Dataquery, bound: str, *, unit: str = "short"
+) -> timeseries.Panel:
+    """Return estimates, and their bounds (the metric `bound` with lower and upper) as thin dashed lines."""
+    lower, upper = (
+        query(f"{bound.format(side)}{{{PLACE}}}", f"{{{{value}}}} {side}", name=name)
+        for side, name in (("lower", "B"), ("upper", "C"))
+    )
+    made = panel(title, about, estimate, lower, upper, unit=unit)
+    return made.override_by_query("B", [_thin(), _dashed()]).override_by_query("C", [_thin(), _dashed()])
+
+
+def with_limit(
+    title: str, about: str, measured: tuple[str, str], limit: tuple[str, str], *, unit: str = "short"
+) -> timeseries.Panel:
+    """Return what is measured and the limit that an alert compares it with, dashed; each an expression and a legend."""
+    made = panel(title, about, query(*measured, name="A"), query(*limit, name="B"), unit=unit)
+    return made.override_by_query("B", [_dashed(), _grey()])
 
 
 def _dashed() -> DynamicConfigValue:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.channels.bits import BitBlock, BitChannel
-from estimators.channels.chain import LadderError, check_ladder
+from estimators.channels.chain import LadderError, check_ladder, products
 from estimators.channels.channel import Indices
 from estimators.channels.response import EXACT, Response
 from estimators.exact.lazy import Bytes
@@ -81,10 +81,7 @@ class BitChain:
     @cached_property
     def channels(self) -> tuple[BitChannel, ...]:
         """The exact channel of every rung, lowest first."""
-        channels = [self.top]
-        for kernel in reversed(self.kernels):
-            channels.append(channels[-1].then(kernel))
-        return tuple(reversed(channels))
+        return products(self.top, self.kernels)
 
     @cached_property
     def probabilities(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,24 @@ from estimators.exact.randomness import Bits
 
 # Devices per step of a draw: the words of one step fit the processor's cache, which is three times as fast.
 _BLOCK = 1 << 14
+
+
+class Degradable(Protocol):
+    """Anything that a kernel of its own kind can follow."""
+
+    def then(self, kernel: Self, /) -> Self:
+        """Return the exact product."""
+
+
+_Degradable = TypeVar("_Degradable", bound=Degradable)
+
+
+def products(top: _Degradable, kernels: Sequence[_Degradable]) -> tuple[_Degradable, ...]:
+    """Return the exact channel of every rung, lowest first: the top one followed by the kernels below it."""
+    channels = [top]
+    for kernel in reversed(kernels):
+        channels.append(channels[-1].then(kernel))
+    return tuple(reversed(channels))
 
 
 @dataclass(frozen=True)
@@ -58,10 +76,7 @@ class Chain:
     @cached_property
     def channels(self) -> tuple[Channel, ...]:
         """The exact channel of every rung, lowest first."""
-        channels = [self.top]
-        for kernel in reversed(self.kernels):
-            channels.append(channels[-1].then(kernel))
-        return tuple(reversed(channels))
+        return products(self.top, self.kernels)
 
     @property
     def retention_channels(self) -> tuple[RetentionChannel, ...]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from estimators.estimates import Estimates, Floats, Method, Population
 from estimators.estimation.estimator import Estimator
-from estimators.inference.pooling_result import finish, no_estimate
+from estimators.inference.pooling_result import Combined, finish, no_estimate
 from estimators.intervals.always_valid import YesNo
 from estimators.intervals.rung_shares import spans, spread_ends
 from estimators.mechanisms.k_randomization import KRandomization
@@ -43,9 +43,7 @@ class KRandomizationEstimator(Estimator[KRandomization]):
         short = f"{records:.0f} records, fewer than the {mechanism.least_records} promised: hold or merge this window"
         return finish(
             mechanism.labels,
-            shares,
-            variance,
-            ends,
+            Combined(shares, variance, ends),
             users=sent,
             method=method,
             population=population,

@@ -37,13 +37,14 @@ class LPPEstimator(Estimator[LPP]):
     def counts(self, tally: Tally) -> KeyValueCounts:
         """Return the answers of every key by rung."""
         lpp = self.specification
-        cells = tally.counts.sum(axis=1).reshape(lpp.rungs, len(lpp.keys), 3)
+        counts, fleet = tally.by_rung
+        cells = counts.reshape(lpp.rungs, len(lpp.keys), 3)
         return KeyValueCounts.of(
             rung_parameters(lpp.chain),
             cells.sum(axis=2),
             cells[:, :, PLUS],
             cells[:, :, MINUS],
-            tally.users.sum(axis=1),
+            fleet,
         )
 
 
@@ -55,7 +56,7 @@ class PCKVUEEstimator(Estimator[PCKVUE]):
     ) -> Estimates:
         """Estimate share and mean of every key; users on different rungs are combined by `method`."""
         pckv = self.specification
-        ones, fleet = tally.counts.sum(axis=1), tally.users.sum(axis=1)
+        ones, fleet = tally.by_rung
         keys = len(pckv.keys)
         users = np.broadcast_to(fleet[:, None], (pckv.rungs, keys))
         counts = KeyValueCounts.of(rung_parameters(pckv.chain), users, ones[:, :keys], ones[:, keys:], fleet)

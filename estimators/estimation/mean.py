@@ -27,8 +27,7 @@ class MeanEstimator(Estimator[Mean]):
         ends = pool_retention(
             ("low", "high"),
             mean.chain.retention_channels,
-            tally.counts.sum(axis=1),
-            tally.users.sum(axis=1),
+            *tally.by_rung,
             method=method,
             population="sampling",
             alpha=alpha,
@@ -54,5 +53,5 @@ class MeanEstimator(Estimator[Mean]):
     def yes_no(self, tally: Tally) -> YesNo:
         """Ask whether the rounded end is `high`."""
         channels = self.specification.chain.retention_channels
-        found = YesNo.retention(channels, tally.counts.sum(axis=1), tally.users.sum(axis=1))
+        found = YesNo.retention(channels, *tally.by_rung)
         return found.values_at(np.array([1]))

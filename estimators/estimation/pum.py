@@ -11,7 +11,7 @@ from estimators.estimation.uldp import reordered
 from estimators.inference.personal import personal_matrix
 from estimators.inference.pooling import pool_retention
 from estimators.inference.pooling_bits import pool_bits
-from estimators.inference.pooling_result import finish
+from estimators.inference.pooling_result import Combined, finish
 from estimators.inference.share_covariance import pooled_covariance
 from estimators.intervals.one_look import two_sided_z
 from estimators.mechanisms.pum import PUM
@@ -48,9 +48,7 @@ class PUMEstimator(Estimator[PUM]):
         notes = (f"no background for {', '.join(unknown)}: spread like the other values",) if unknown else ()
         combined = finish(
             (*mechanism.sensitive, *mechanism.others),
-            shares,
-            variance,
-            ends,
+            Combined(shares, variance, ends),
             users=found.users,
             method=found.method,
             population=population,
@@ -63,7 +61,7 @@ class PUMEstimator(Estimator[PUM]):
     def _combined(self, tally: Tally, method: Method, population: Population, alpha: float) -> tuple[Estimates, Floats]:
         """Return shares over all symbols, and their covariance."""
         symbols, chain = self.specification.symbols_in_order, self.specification.chain
-        counts, users = tally.counts.sum(axis=1), tally.users.sum(axis=1)
+        counts, users = tally.by_rung
         if isinstance(chain, BitChain):
             found = pool_bits(
                 symbols, *chain.probabilities, counts, users, method=method, population=population, alpha=alpha

@@ -22,8 +22,7 @@ class RetentionEstimator(Estimator[GRR]):
         return pool_retention(
             self.specification.labels,
             self.specification.chain.retention_channels,
-            tally.counts.sum(axis=1),
-            tally.users.sum(axis=1),
+            *tally.by_rung,
             method=method,
             population=population,
             alpha=alpha,
@@ -32,7 +31,7 @@ class RetentionEstimator(Estimator[GRR]):
     def yes_no(self, tally: Tally) -> YesNo:
         """See every value as the bit 'the answer is this value'."""
         channels = self.specification.chain.retention_channels
-        return YesNo.retention(channels, tally.counts.sum(axis=1), tally.users.sum(axis=1))
+        return YesNo.retention(channels, *tally.by_rung)
 
 
 class DenseEstimator(Estimator[SmallChannel]):
@@ -45,8 +44,7 @@ class DenseEstimator(Estimator[SmallChannel]):
         return pool_dense(
             self.specification.labels,
             self.specification.chain.channels,
-            tally.counts.sum(axis=1),
-            tally.users.sum(axis=1),
+            *tally.by_rung,
             method=method,
             population=population,
             alpha=alpha,
@@ -54,4 +52,4 @@ class DenseEstimator(Estimator[SmallChannel]):
 
     def yes_no(self, tally: Tally) -> YesNo | None:
         """See every value as a bit, if a value's answer is equally likely under all other values."""
-        return YesNo.dense(self.specification.chain.channels, tally.counts.sum(axis=1), tally.users.sum(axis=1))
+        return YesNo.dense(self.specification.chain.channels, *tally.by_rung)

@@ -26,7 +26,7 @@ class UtilityOptimizedEstimator(Estimator[UtilityOptimized]):
         self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
     ) -> Estimates:
         """Estimate the share of every value; users on different rungs are combined by `method`."""
-        mechanism, counts, users = self.specification, tally.counts.sum(axis=1), tally.users.sum(axis=1)
+        mechanism, (counts, users) = self.specification, tally.by_rung
         if isinstance(mechanism.chain, BitChain):
             found = pool_bits(
                 mechanism.ordered,
@@ -50,7 +50,7 @@ class UtilityOptimizedEstimator(Estimator[UtilityOptimized]):
         if isinstance(chain, BitChain):
             found = bit_questions(chain, tally)
         else:
-            found = YesNo.retention(chain.retention_channels, tally.counts.sum(axis=1), tally.users.sum(axis=1))
+            found = YesNo.retention(chain.retention_channels, *tally.by_rung)
         return found.values_at(self.specification.places)
 
 

@@ -21,8 +21,7 @@ class UnaryEstimator(Estimator[Unary]):
         return pool_bits(
             self.specification.labels,
             *self.specification.chain.probabilities,
-            tally.counts.sum(axis=1),
-            tally.users.sum(axis=1),
+            *tally.by_rung,
             method=method,
             population=population,
             alpha=alpha,
@@ -35,4 +34,4 @@ class UnaryEstimator(Estimator[Unary]):
 
 def bit_questions(chain: BitChain, tally: Tally) -> YesNo:
     """Return every bit of a vector as a yes/no question."""
-    return YesNo.of(*chain.probabilities, tally.counts.sum(axis=1), tally.users.sum(axis=1))
+    return YesNo.of(*chain.probabilities, *tally.by_rung)

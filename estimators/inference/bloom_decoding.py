@@ -97,9 +97,7 @@ def decode(
         notes = (*notes, "non-negative regression on bit counts, not the full likelihood")
     return finish(
         labels,
-        found.shares,
-        found.variance,
-        found.ends,
+        found,
         users=total,
         method=chosen,
         population=population,

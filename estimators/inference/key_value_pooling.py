@@ -26,14 +26,20 @@ from estimators.inference.key_value import (
     key_value_moments,
 )
 from estimators.inference.key_value_intervals import SignCounts, mean_ends, share_ends
-from estimators.inference.pooling_result import Combined, choose_method, finish, no_estimate, uninformative_notes
+from estimators.inference.pooling_result import (
+    SCORING_STEPS,
+    SCORING_TOLERANCE,
+    Combined,
+    choose_method,
+    finish,
+    no_estimate,
+    uninformative_notes,
+)
 from estimators.intervals.one_look import check_alpha, two_sided_z
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-_SCORING_STEPS = 50
-_SCORING_TOLERANCE = 1e-6
 # How far inside its range a pilot is kept: at the edge the covariance of a rung may be singular.
 _EDGE = 1e-4
 # Fewer answers than this on a rung say too little for the normal law of the homogeneity test.
@@ -119,7 +125,7 @@ def pooled_key_values(counts: KeyValueCounts) -> KeyValueEstimate:
     known = ~np.isnan(share)
     observed = [counts.raw(g) for g in range(len(counts.parameters))]
     inverse = (current.share_variance, current.total_variance, current.covariance)
-    for _ in range(_SCORING_STEPS):
+    for _ in range(SCORING_STEPS):
         pilot_share, pilot_total = _inside(share, total)
         a = b = c = first = second = np.zeros_like(share)
         for g, own in enumerate(counts.parameters):
@@ -131,8 +137,8 @@ def pooled_key_values(counts: KeyValueCounts) -> KeyValueEstimate:
         inverse = (c / determinant, a / determinant, -b / determinant)
         new_share = inverse[0] * first + inverse[2] * second
         new_total = inverse[2] * first + inverse[1] * second
-        settled = np.abs(new_share - share) <= _SCORING_TOLERANCE * np.sqrt(inverse[0])
-        settled &= np.abs(new_total - total) <= _SCORING_TOLERANCE * np.sqrt(inverse[1])
+        settled = np.abs(new_share - share) <= SCORING_TOLERANCE * np.sqrt(inverse[0])
+        settled &= np.abs(new_total - total) <= SCORING_TOLERANCE * np.sqrt(inverse[1])
         share, total = new_share, new_total
         if np.all(settled[known]):
             break
@@ -237,9 +243,7 @@ def pool_key_values(
         notes = (*notes, f"{int(np.sum(lost))} means are not estimable: too few people have the key")
     return finish(
         labels,
-        found.shares,
-        found.variance,
-        found.ends,
+        found,
         users=counts.fleet,
         method=chosen,
         population=population,

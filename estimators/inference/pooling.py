@@ -20,7 +20,16 @@ from estimators.inference.inversion import Rungs, clip_to_simplex, retention_cov
 from estimators.inference.likelihood import retention_mle
 from estimators.inference.pooling_bits import pool_bits
 from estimators.inference.pooling_dense import pool_dense
-from estimators.inference.pooling_result import Combined, choose_method, finish, no_estimate, uninformative_notes
+from estimators.inference.pooling_result import (
+    PILOT_FLOOR,
+    SCORING_STEPS,
+    SCORING_TOLERANCE,
+    Combined,
+    choose_method,
+    finish,
+    no_estimate,
+    uninformative_notes,
+)
 from estimators.intervals.always_valid import YesNo
 from estimators.intervals.one_look import check_alpha
 from estimators.intervals.rung_shares import pooled_ends, stratified_ends, stratified_variance
@@ -30,9 +39,6 @@ __all__ = ["pool_bits", "pool_dense", "pool_retention"]
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-_PILOT_FLOOR = 1e-4
-_SCORING_STEPS = 50
-_SCORING_TOLERANCE = 1e-6
 # Full covariance matrices are only needed where the exact joint quantile is known.
 _JOINT_VALUES = 3
 
@@ -66,7 +72,7 @@ def pool_retention(
     else:
         fit = gls(rungs)
         if not fit.converged:
-            notes = (*notes, f"pooling stopped after {_SCORING_STEPS} steps without settling")
+            notes = (*notes, f"pooling stopped after {SCORING_STEPS} steps without settling")
         found = _pooled(rungs, fit, population)
     if chosen == "mle":
         maximum = retention_mle(rungs)
@@ -75,10 +81,7 @@ def pool_retention(
         notes = (*notes, f"likelihood search ended: {maximum.stopped}")
     return finish(
         labels,
-        found.shares,
-        found.variance,
-        found.ends,
-        covariance=found.covariance,
+        found,
         users=int(rungs.total),
         method=chosen,
         population=population,
@@ -134,15 +137,15 @@ def gls_covariance(inverse_information: Floats) -> Floats:
 
 def gls(rungs: Rungs) -> Gls:
     """Pool all rungs by generalised least squares, iterated from the stratified pilot until it stands still."""
-    floor = min(_PILOT_FLOOR, 0.1 / rungs.size)
+    floor = min(PILOT_FLOOR, 0.1 / rungs.size)
     shares = stratified(rungs)
     converged = False
     inverse, pilot = np.zeros(0), shares
-    for _ in range(_SCORING_STEPS):
+    for _ in range(SCORING_STEPS):
         pilot = clip_to_simplex(shares, floor)
         following, inverse = gls_step(rungs, pilot)
         sd = np.sqrt(inverse)
-        converged = bool(np.all(np.abs(following - shares) <= _SCORING_TOLERANCE * sd))
+        converged = bool(np.all(np.abs(following - shares) <= SCORING_TOLERANCE * sd))
         shares = following
         if converged:
             break

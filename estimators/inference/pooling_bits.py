@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 from estimators.estimates import Estimates, Method, Population
 from estimators.inference.homogeneity import bits_homogeneity
 from estimators.inference.inversion import check_tally
-from estimators.inference.pooling_result import Combined, choose_method, finish, no_estimate, uninformative_notes
+from estimators.inference.pooling_result import (
+    PILOT_FLOOR,
+    SCORING_STEPS,
+    SCORING_TOLERANCE,
+    Combined,
+    choose_method,
+    finish,
+    no_estimate,
+    uninformative_notes,
+)
 from estimators.intervals.always_valid import YesNo
 from estimators.intervals.one_look import check_alpha
 from estimators.intervals.rung_shares import pooled_ends, stratified_ends, stratified_variance
@@ -23,9 +32,6 @@ from estimators.intervals.rung_shares import pooled_ends, stratified_ends, strat
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-_PILOT_FLOOR = 1e-4
-_SCORING_STEPS = 50
-_SCORING_TOLERANCE = 1e-6
 _BISECTIONS = 60
 
 
@@ -113,15 +119,13 @@ def pool_bits(
     else:
         found, settled = bits_pooled(bits, population)
         if not settled:
-            notes = (*notes, f"pooling stopped after {_SCORING_STEPS} steps without settling")
+            notes = (*notes, f"pooling stopped after {SCORING_STEPS} steps without settling")
     if chosen == "mle":
         found = found.inside(bits_mle(bits))
     found = found.without(bits.total == 0)
     return finish(
         labels,
-        found.shares,
-        found.variance,
-        found.ends,
+        found,
         users=int(np.asarray(users)[informative].sum()),
         method=chosen,
         population=population,
@@ -147,12 +151,12 @@ def bits_pooled(bits: BitRungs, population: Population) -> tuple[Combined, bool]
     inverted = (bits.observed - bits.lie) / bits.sigma
     shares = bits_stratified(bits, population).shares
     settled, pilot = False, shares
-    for _ in range(_SCORING_STEPS):
-        pilot = np.clip(shares, _PILOT_FLOOR, 1.0 - _PILOT_FLOOR)
+    for _ in range(SCORING_STEPS):
+        pilot = np.clip(shares, PILOT_FLOOR, 1.0 - PILOT_FLOOR)
         information = _information(bits, pilot)
         total = np.maximum(information.sum(axis=0), np.finfo(float).tiny)
         following = (information * inverted).sum(axis=0) / total
-        settled = bool(np.all(np.abs(following - shares) <= _SCORING_TOLERANCE / np.sqrt(total)))
+        settled = bool(np.all(np.abs(following - shares) <= SCORING_TOLERANCE / np.sqrt(total)))
         shares = following
         if settled:
             break

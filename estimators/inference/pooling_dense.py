@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from estimators.inference.em import dense_mle
 from estimators.inference.homogeneity import dense_homogeneity
 from estimators.inference.inversion import RANK_TOLERANCE, check_tally, clip_to_simplex, dense_inverse
 from estimators.inference.pooling_result import (
+    PILOT_FLOOR,
+    SCORING_STEPS,
+    SCORING_TOLERANCE,
     Combined,
     Ends,
     choose_method,
@@ -28,10 +31,6 @@ from estimators.intervals.rung_shares import pooled_ends, stratified_ends
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
-
-_PILOT_FLOOR = 1e-4
-_SCORING_STEPS = 50
-_SCORING_TOLERANCE = 1e-6
 
 
 def pool_dense(
@@ -125,9 +124,9 @@ def dense_covariance_fit(matrices: Floats, users: Floats, shares: Floats, popula
 def dense_gls(matrices: Floats, counts: Floats, pilot: Floats, population: Population) -> DenseFit | None:
     """Iterate Fisher scoring from a pilot until it stands still; None where the shares are not identified."""
     users = counts.sum(axis=1)
-    floor = min(_PILOT_FLOOR, 0.1 / matrices.shape[1])
+    floor = min(PILOT_FLOOR, 0.1 / matrices.shape[1])
     shares, inside = pilot, pilot
-    for _ in range(_SCORING_STEPS):
+    for _ in range(SCORING_STEPS):
         inside = clip_to_simplex(shares, floor)
         inverse = simplex_inverse(dense_information(matrices, users, inside).sum(axis=0))
         if inverse is None:
@@ -136,7 +135,7 @@ def dense_gls(matrices: Floats, counts: Floats, pilot: Floats, population: Popul
         ratio = np.divide(counts, answers, out=np.zeros_like(counts), where=answers > 0)
         following = inside + inverse @ np.einsum("gxy,gy->x", matrices, ratio)
         sd = np.sqrt(np.maximum(np.diag(inverse), 0.0))
-        settled = np.all(np.abs(following - shares) <= _SCORING_TOLERANCE * sd + 1e-15)
+        settled = np.all(np.abs(following - shares) <= SCORING_TOLERANCE * sd + 1e-15)
         shares = following
         if settled:
             break
@@ -201,10 +200,7 @@ def _pool(
     fit = apart if chosen == "stratified" else common
     return finish(
         labels,
-        found.shares,
-        found.variance,
-        found.ends,
-        covariance=None if fit is None else fit.covariance,
+        replace(found, covariance=None if fit is None else fit.covariance),
         users=int(users.sum()),
         method=chosen,
         population=population,

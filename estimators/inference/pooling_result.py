@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,17 @@ Floats = NDArray[np.float64]
 Ends = Callable[[float], tuple[Floats, Floats]]
 """Lower and upper ends of every value's two-sided interval at an error rate."""
 
-_SLIVER = 0.05
+PILOT_FLOOR: Final = 1e-4
+"""Shares for weights stay this far inside [0, 1]: at the ends a rung's variance vanishes."""
+SCORING_STEPS: Final = 50
+"""Steps of an iterated fit. More change nothing that matters; a fit that needs more says so in a note."""
+SCORING_TOLERANCE: Final = 1e-6
+"""A fit has settled when it moves by less than this part of its standard error."""
+
+_SLIVER: Final = 0.05
 """Less than this part of its half width inside [0, 1] makes an interval useless."""
 
-HOMOGENEITY_ALPHA = 0.001
+HOMOGENEITY_ALPHA: Final = 0.001
 """Below this p-value the rungs contradict a common share, and the stratified estimate is reported."""
 
 
@@ -109,11 +117,8 @@ def normal_ends(values: Floats, variance: Floats) -> Ends:
 
 def finish(
     labels: tuple[str, ...],
-    values: Floats,
-    variance: Floats,
-    ends: Ends,
+    found: Combined,
     *,
-    covariance: Floats | None = None,
     users: int,
     method: str,
     population: Population,
@@ -121,13 +126,13 @@ def finish(
     homogeneity_p: float | None = None,
     notes: tuple[str, ...] = (),
 ) -> Estimates:
-    """Add per-value and simultaneous intervals to values and variances."""
-    lower, upper = ends(alpha)
-    joint_lower, joint_upper = ends(simultaneous_alpha(alpha, max(len(labels), 1), covariance))
+    """Report what was found, with per-value and simultaneous intervals."""
+    lower, upper = found.ends(alpha)
+    joint_lower, joint_upper = found.ends(simultaneous_alpha(alpha, max(len(labels), 1), found.covariance))
     return Estimates(
         labels=labels,
-        value=values,
-        variance=variance,
+        value=found.shares,
+        variance=found.variance,
         lower=lower,
         upper=upper,
         users=users,

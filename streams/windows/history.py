@@ -16,7 +16,7 @@ HISTORY_VALUES: Final = 24
 histories than for its counts."""
 
 
-class HistoryPoint(msgspec.Struct, frozen=True):
+class HistoryPoint(msgspec.Struct, frozen=True, array_like=True):
     """Estimates at one moment; the lists run in parallel, `values` holds positions in the survey's list of values."""
 
     time_ms: int
@@ -47,23 +47,10 @@ def decode_point(raw: bytes) -> HistoryPoint | None:
     """Read what `encode_point` wrote; None if it is something else."""
     time, _, body = raw.partition(b" ")
     try:
-        return msgspec.convert([int(time), *msgspec.json.decode(body)], _Columns).point()
+        point = msgspec.convert([int(time), *msgspec.json.decode(body)], HistoryPoint)
     except (ValueError, TypeError, msgspec.MsgspecError):
         return None
-
-
-class _Columns(msgspec.Struct, frozen=True, array_like=True):
-    time_ms: int
-    users_per_rung: list[int]
-    values: list[int]
-    estimate: list[float | None]
-    lower: list[float | None]
-    upper: list[float | None]
-
-    def point(self) -> HistoryPoint | None:
-        if not len(self.values) == len(self.estimate) == len(self.lower) == len(self.upper):
-            return None
-        return HistoryPoint(*msgspec.structs.astuple(self))
+    return point if len(point.values) == len(point.estimate) == len(point.lower) == len(point.upper) else None
 
 
 def _short(number: float | None) -> float | None:

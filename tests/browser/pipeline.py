@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING
 from streams.kafka.topics import Topics, wanted
 from streams.local.process import Child, free_ports
 from streams.settings import Settings
-from tests.support.deadline import until
+from tests.support.exporter_process import until_healthy
 from tests.support.services import missing
 
 if TYPE_CHECKING:
@@ -104,15 +102,7 @@ class Pipeline:
         port = port or free_ports(1)[0]
         child = self._run("exporter", "exporter", THAW_EXPORTER_PORT=str(port), **env)
         url = f"http://127.0.0.1:{port}"
-
-        def answers() -> bool:
-            child.check()
-            try:
-                return bool(urllib.request.urlopen(f"{url}/healthz", timeout=5).status == 200)
-            except (urllib.error.URLError, OSError):
-                return False
-
-        until(answers, 60, "an exporter that answers")
+        until_healthy(child, url)
         return child, url
 
     def stop(self) -> None:

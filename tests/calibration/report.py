@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
+from deploy.svg import style, text
 from tests.calibration.homogeneity import SIZES
 from tests.calibration.judge import LEAST, MOST
 from tests.calibration.run import Outcome
@@ -90,35 +91,24 @@ def write(findings: Findings, page: Path = PAGE, image: Path = PICTURE) -> None:
     image.write_text(picture(findings), encoding="utf-8")
 
 
-_STYLE = """
-  .card { fill: #ffffff; stroke: #d5dde6 }
-  text { fill: #1c2733; font: 14px system-ui, sans-serif }
-  .title { font-size: 17px; font-weight: 600 }
-  .small { font-size: 12.5px; fill: #52616f }
-  .grid { stroke: #e3e9ef }
-  .goal { fill: #0072b2; fill-opacity: .14 }
-  .plain { fill: #b85c00; fill-opacity: .55 }
-  .kept { fill: #0072b2; fill-opacity: .65 }
-  text.plain, text.kept { fill-opacity: 1; font-weight: 600 }
-  @media (prefers-color-scheme: dark) {
-    .card { fill: #0f161f; stroke: #263341 }
-    text { fill: #e6edf3 }
-    .small { fill: #9fb0c0 }
-    .grid { stroke: #223040 }
-    .goal { fill: #58b5f0; fill-opacity: .2 }
-    .plain { fill: #ffa657 }
-    .kept { fill: #58b5f0 }
-  }
-"""
+_STYLE = style(
+    """
+.goal { fill: #0072b2; fill-opacity: .14 }
+.plain { fill: #b85c00; fill-opacity: .55 }
+.kept { fill: #0072b2; fill-opacity: .65 }
+text.plain, text.kept { fill-opacity: 1; font-weight: 600 }
+""",
+    """
+.goal { fill: #58b5f0; fill-opacity: .2 }
+.plain { fill: #ffa657 }
+.kept { fill: #58b5f0 }
+""",
+)
 _LEFT, _RIGHT, _TOP, _ROW = 190.0, 960.0, 110.0, 30.0
 
 
 def _x(rate: float) -> float:
     return _LEFT + rate * (_RIGHT - _LEFT)
-
-
-def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "middle") -> str:
-    return f'<text x="{x:g}" y="{y:g}" class="{kind}" text-anchor="{anchor}">{text}</text>'
 
 
 def _dots(outcomes: list[Outcome], middle: float) -> Iterator[str]:
@@ -136,22 +126,22 @@ def picture(findings: Findings) -> str:
     for outcome in findings.outcomes:
         grouped.setdefault(outcome.mechanism, []).append(outcome)
     bottom = _TOP + _ROW * len(grouped)
-    made = [_text(24, 36, "How often bands of 95 % hold the truth", "title", "start")]
-    made.append(_text(24, 58, "one dot per cell: the class of values that is covered least", "small", "start"))
-    made.append(_text(24, 82, "plain bands, observed counts as chances", "plain", "start"))
-    made.append(_text(400, 82, "Thaw's bands", "kept", "start"))
+    made = [text(24, 36, "How often bands of 95 % hold the truth", "title", "start")]
+    made.append(text(24, 58, "one dot per cell: the class of values that is covered least", "small", "start"))
+    made.append(text(24, 82, "plain bands, observed counts as chances", "plain", "start"))
+    made.append(text(400, 82, "Thaw's bands", "kept", "start"))
     made.append(
         f'<rect class="goal" x="{_x(LEAST):.1f}" y="{_TOP - 10:g}" width="{_x(MOST) - _x(LEAST):.1f}" '
         f'height="{bottom - _TOP + 10:g}"/>'
     )
     for rate in (0.0, 0.25, 0.5, 0.75, 1.0):
         made.append(f'<path class="grid" d="M{_x(rate):.1f} {_TOP - 10:g} V{bottom:g}"/>')
-        made.append(_text(_x(rate), bottom + 20, f"{rate:g}", "small"))
+        made.append(text(_x(rate), bottom + 20, f"{rate:g}", "small"))
     for row, (name, outcomes) in enumerate(grouped.items()):
         middle = _TOP + _ROW * (row + 0.5)
-        made.append(_text(_LEFT - 14, middle + 5, name, "", "end"))
+        made.append(text(_LEFT - 14, middle + 5, name, "", "end"))
         made += _dots(outcomes, middle)
-    made.append(_text((_LEFT + _RIGHT) / 2, bottom + 42, f"coverage; shaded: {LEAST:g} to {MOST:g}", "small"))
+    made.append(text((_LEFT + _RIGHT) / 2, bottom + 42, f"coverage; shaded: {LEAST:g} to {MOST:g}", "small"))
     body, height = "\n".join(made), bottom + 60
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1000 {height:g}" role="img" '

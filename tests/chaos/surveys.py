@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-FLEET = """
-name = "chaos-colour"
-question = "Which colour?"
-values = ["red", "green", "blue", "black", "white"]
-shards = 16
-[mechanism]
-name = "grr"
-[release]
-kind = "listed"
-ladder = [0.5, 1.0, 2.0]
-opens = ["0s", "1s", "3s"]
-jitter = "500ms"
-[window]
-size = "4s"
-retention = "1d"
-[budget]
-lifetime = 1000000
-"""
+from tests.support.surveys import survey_text
+
+_SHORT = {"jitter": 'jitter = "500ms"', "retention": 'retention = "1d"', "lifetime": "lifetime = 1000000"}
+
+FLEET = survey_text(
+    name='name = "chaos-colour"',
+    values='values = ["red", "green", "blue", "black", "white"]',
+    opens='opens = ["0s", "1s", "3s"]',
+    size='size = "4s"',
+    **_SHORT,
+)
 
 BITS = """
 name = "chaos-site"
@@ -39,21 +32,11 @@ retention = "1d"
 lifetime = 1000000
 """
 
-AGENTS = """
-name = "chaos-agents"
-question = "How do you travel?"
-values = ["walk", "bike", "bus", "train", "car"]
-shards = 32
-[mechanism]
-name = "grr"
-[release]
-kind = "listed"
-ladder = [0.5, 1.0, 2.0]
-opens = ["0s", "1s", "2s"]
-jitter = "500ms"
-[window]
-size = "10s"
-retention = "1d"
-[budget]
-lifetime = 1000000
-"""
+AGENTS = survey_text(
+    name='name = "chaos-agents"',
+    values='values = ["walk", "bike", "bus", "train", "car"]',
+    shards="shards = 32",
+    opens='opens = ["0s", "1s", "2s"]',
+    size='size = "10s"',
+    **_SHORT,
+)

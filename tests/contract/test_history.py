@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-
-import pytest
 
 from producers.clock import system_clock
 from streams.store.contract import HISTORY_POINTS, Store
-from streams.store.redis import RedisStore
-from tests.support.memory_store import MemoryStore, point_to_drop
+from tests.support.clock import later
+from tests.support.memory_store import point_to_drop
 
 SURVEY, WINDOW = "colour-01234567", 1_790_000_040_000
-
-
-@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.real)])
-def store(request: pytest.FixtureRequest, key_prefix: str) -> Iterator[Store]:
-    if request.param == "redis":
-        real = RedisStore.connect(request.getfixturevalue("redis_url"), prefix=key_prefix)
-        yield real
-        real.close()
-    else:
-        yield MemoryStore()
-
-
-def later() -> int:
-    return system_clock() + 3_600_000
 
 
 def locked(store: Store) -> bytes:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 import redis
 
 from streams.store.contract import NO_STAMP, Seen, ShardBatch, Store
@@ -12,21 +9,10 @@ from streams.store.redis import RedisStore
 from streams.store.shape import Key, Shape
 from streams.worker.fold import Cached, fold
 from streams.worker.table import Table
-from tests.support.memory_store import MemoryStore
 from tests.support.reports import CATEGORICAL, TOPIC, WINDOW, Report, oracle, packed, token_in
 
 KEY = Key(CATEGORICAL.id, WINDOW, 1)
 SHAPE = Shape.of(CATEGORICAL)
-
-
-@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.real)])
-def store(request: pytest.FixtureRequest, key_prefix: str) -> Iterator[Store]:
-    if request.param == "redis":
-        real = RedisStore.connect(request.getfixturevalue("redis_url"), prefix=key_prefix)
-        yield real
-        real.close()
-    else:
-        yield MemoryStore()
 
 
 def reports(*users: int, rung: int = 0) -> list[Report]:

@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from producers.clock import system_clock
 from streams.store.contract import ShardBatch, Store
-from streams.store.redis import RedisStore
 from streams.store.shape import Key, Shape
 from streams.worker.fold import Cached, fold
 from streams.worker.table import Table
-from tests.support.memory_store import MemoryStore
+from tests.support.clock import later
 from tests.support.reports import CATEGORICAL, TOPIC, WINDOW, Report, packed, token_in
 
 SURVEY = "colour-01234567"
-
-
-@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.real)])
-def store(request: pytest.FixtureRequest, key_prefix: str) -> Iterator[Store]:
-    if request.param == "redis":
-        real = RedisStore.connect(request.getfixturevalue("redis_url"), prefix=key_prefix)
-        yield real
-        real.close()
-    else:
-        yield MemoryStore()
-
-
-def later() -> int:
-    return system_clock() + 3_600_000
 
 
 def test_a_state_is_replaced_only_by_one_who_has_seen_it(store: Store) -> None:

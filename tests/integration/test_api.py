@@ -4,9 +4,6 @@ schemathesis asks whatever the description allows, and what it does not: boundar
 answer must have a status and a body that the description promises, and no question may hurt the exporter.
 """
 
-import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,11 +16,11 @@ from schemathesis.config import GenerationConfig, SchemathesisConfig
 from producers.clock import system_clock
 from producers.survey.survey import Survey, parse_survey
 from streams.exporter import openapi
-from streams.local.process import Child, free_ports
 from streams.store.redis import RedisStore
 from streams.windows.history import encode_point
-from tests.support.deadline import until
+from tests.support.clock import later
 from tests.support.exporter import record_of
+from tests.support.exporter_process import start_exporter
 from tests.support.services import fresh_name
 from tests.support.surveys import survey_text
 
@@ -57,28 +54,11 @@ def served(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     secret = store.queue.lock(colour.id, window_ms, 60_000)
     assert secret is not None
     record = record_of(colour, window_ms, [0.5, 0.3, None])
-    expires_ms = system_clock() + 3_600_000
+    expires_ms = later()
     assert store.estimates.save(colour.id, window_ms, secret, record.encode(), expires_ms, point=encode_point(record))
     store.close()
-    [port] = free_ports(1)
-    env = {
-        "THAW_REDIS": redis_url,
-        "THAW_PREFIX": prefix,
-        "THAW_SURVEYS": str(folder),
-        "THAW_EXPORTER_PORT": str(port),
-    }
-    child = Child("exporter", [sys.executable, "-m", "streams.cli", "exporter"], log=folder / "exporter.log", env=env)
-    url = f"http://127.0.0.1:{port}"
-
-    def answers() -> bool:
-        child.check()
-        try:
-            return bool(urllib.request.urlopen(f"{url}/healthz", timeout=5).status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
-
+    child, url = start_exporter(folder, redis_url=redis_url, prefix=prefix)
     try:
-        until(answers, 30, "the exporter")
         yield Served(url, colour, window_ms)
         child.check()
         log = Path(folder / "exporter.log").read_text()

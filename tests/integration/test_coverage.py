@@ -13,29 +13,21 @@ from streams.local.demo_report import audit_window, window_entry
 from streams.windows.record import decode_estimate
 from tests.integration.fleets import fleet_through_worker
 from tests.support.stats import assert_binomial
+from tests.support.surveys import survey_text
 
 pytestmark = pytest.mark.real
 
 WINDOWS = 400
 DEVICES = 1_500
 
-SURVEY = """
-name = "coverage"
-question = "Which?"
-values = ["a", "b", "c", "d", "e"]
-[mechanism]
-name = "grr"
-[release]
-kind = "listed"
-ladder = [0.5, 1.0, 2.0]
-opens = ["0s", "1s", "2s"]
-jitter = "200ms"
-[window]
-size = "2s"
-retention = "1d"
-[budget]
-lifetime = 100
-"""
+SURVEY = survey_text(
+    name='name = "coverage"',
+    values='values = ["a", "b", "c", "d", "e"]',
+    opens='opens = ["0s", "1s", "2s"]',
+    jitter='jitter = "200ms"',
+    size='size = "2s"',
+    retention='retention = "1d"',
+)
 
 
 def test_intervals_cover_the_truth_of_mixed_rungs_through_the_real_path(

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -13,13 +12,12 @@ from prometheus_client import generate_latest
 from estimators.estimation.registry import estimator_of
 from estimators.tally import Tally
 from producers.clock import system_clock
-from streams.local.process import Child, free_ports
 from streams.metrics import worker_metrics
 from streams.settings import Settings
 from streams.store.connect import open_store
 from streams.store.counters import Counters
 from streams.windows.record import make_record
-from tests.support.deadline import until
+from tests.support.exporter_process import start_exporter
 from tests.support.services import missing
 from tests.support.surveys import survey, survey_text
 
@@ -56,33 +54,20 @@ def test_the_exporter_serves_what_is_in_redis(redis_url: str, key_prefix: str, t
     assert secret is not None
     assert store.estimates.save(colour.id, window_ms, secret, record.encode(), window_ms + 600_000)
     store.log.count(colour.id, window_ms, Counters(expired=1, rejected={"rung": 2}), window_ms + 600_000)
-    [port] = free_ports(1)
-    env = {
-        "THAW_REDIS": redis_url,
-        "THAW_PREFIX": key_prefix,
-        "THAW_SURVEYS": str(tmp_path),
-        "THAW_EXPORTER_PORT": str(port),
-    }
-    exporter = Child(
-        "exporter", [sys.executable, "-m", "streams.cli", "exporter"], log=tmp_path / "exporter.log", env=env
-    )
+    exporter, url = start_exporter(tmp_path, redis_url=redis_url, prefix=key_prefix)
     try:
 
-        def get(path: str) -> str | None:
-            exporter.check()
-            try:
-                return str(urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5).read().decode())
-            except urllib.error.URLError:
-                return None
+        def get(path: str) -> str:
+            return str(urllib.request.urlopen(f"{url}{path}", timeout=5).read().decode())
 
-        assert until(lambda: get("/healthz"), 60, "the exporter to answer") == "ok\n"
-        text = get("/metrics") or ""
+        assert get("/healthz") == "ok\n"
+        text = get("/metrics")
         shown = f'thaw_frequency_estimate_ratio{{survey="{colour.id}",value="red",window='
         assert shown in text
         check_metrics(text)
-        assert colour.id in (get("/api/v1/surveys") or "")
-        assert f'"window_start_ms":{window_ms}' in (get(f"/api/v1/surveys/{colour.id}/windows") or "")
-        assert (get("/") or "").startswith("<!doctype html>")
+        assert colour.id in get("/api/v1/surveys")
+        assert f'"window_start_ms":{window_ms}' in get(f"/api/v1/surveys/{colour.id}/windows")
+        assert get("/").startswith("<!doctype html>")
         exporter.terminate(20)
         assert exporter.returncode == 0, exporter.tail()
     finally:

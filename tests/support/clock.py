@@ -1,6 +1,8 @@
-"""A clock that tests and simulations move by hand."""
+"""Times for tests: a clock that is moved by hand, and an expiry that no test reaches."""
 
 from __future__ import annotations
+
+from producers.clock import system_clock
 
 
 class ManualClock:
@@ -28,3 +30,8 @@ class ManualClock:
     def sleep(self, seconds: float) -> None:
         """Move the hands forward instead of waiting."""
         self.advance(round(seconds * 1_000))
+
+
+def later() -> int:
+    """Return a time an hour from now, for keys that must not expire during a test."""
+    return system_clock() + 3_600_000

@@ -4,23 +4,25 @@ import shutil
 import signal
 import urllib.error
 import urllib.request
-from functools import partial
+from abc import abstractmethod
 from pathlib import Path
+from typing import ClassVar
 
 from streams.local.process import Child, ServiceMissing, wait_until_ready
 from streams.local.service import START_SECONDS, Program, StopOrder
 
 
-class Prometheus(Program):
-    """A Prometheus server with a given configuration.
+class Monitor(Program):
+    """A server of the Prometheus project with a given configuration.
 
     Args:
-        config: text of `prometheus.yml`; paths in it are relative to `folder`.
+        config: text of the configuration file; paths in it are relative to `folder`.
         folder: where configuration, data and log go; a temporary folder if None.
     """
 
-    name = "prometheus"
     order = StopOrder.EXPORTER
+    programs: ClassVar[tuple[str, ...]]
+    """Names that the program may have on the PATH; the first is that of Debian and of its package."""
 
     def __init__(self, config: str, *, folder: Path | None = None) -> None:
         super().__init__(folder=folder)
@@ -37,84 +39,50 @@ class Prometheus(Program):
         self.child.send_signal(signal.SIGHUP)
 
     def _write_config(self) -> Path:
-        path = self.folder / "prometheus.yml"
+        path = self.folder / f"{self.name}.yml"
         path.write_text(self.config)
         return path
 
+    @abstractmethod
+    def _options(self) -> list[str]:
+        """Return the flags beside configuration file and address."""
+
     def _launch(self) -> Child:
-        program = shutil.which("prometheus")
+        program = next(filter(None, map(shutil.which, self.programs)), None)
         if program is None:
             raise ServiceMissing(
-                "expected prometheus on the PATH; it is not there; install Debian's prometheus package"
+                f"expected {' or '.join(self.programs)} on the PATH; it is not there; "
+                f"install Debian's {self.programs[0]} package"
             )
-        return Child(
-            self.name,
-            [
-                program,
-                f"--config.file={self._write_config()}",
-                f"--storage.tsdb.path={self.folder / 'data'}",
-                f"--web.listen-address={self.address}",
-            ],
-            log=self.log,
-            cwd=self.folder,
-        )
+        common = [f"--config.file={self._write_config()}", f"--web.listen-address={self.address}"]
+        return Child(self.name, [program, *common, *self._options()], log=self.log, cwd=self.folder)
 
     def _wait_until_it_answers(self, child: Child) -> None:
-        ready = partial(_is_ready, self.url)
-        wait_until_ready(child, ready, seconds=START_SECONDS, what=f"prometheus to be ready at {self.url}")
+        wait_until_ready(child, self._is_ready, seconds=START_SECONDS, what=f"{self.name} to be ready at {self.url}")
+
+    def _is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=1) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
 
 
-class Alertmanager(Program):
-    """An Alertmanager with a given configuration, alone: it looks for no peers.
+class Prometheus(Monitor):
+    """A Prometheus server."""
 
-    Args:
-        config: text of `alertmanager.yml`.
-        folder: where configuration, data and log go; a temporary folder if None.
-    """
+    name = "prometheus"
+    programs = ("prometheus",)
+
+    def _options(self) -> list[str]:
+        return [f"--storage.tsdb.path={self.folder / 'data'}"]
+
+
+class Alertmanager(Monitor):
+    """An Alertmanager, alone: it looks for no peers."""
 
     name = "alertmanager"
-    order = StopOrder.EXPORTER
+    programs = ("prometheus-alertmanager", "alertmanager")
 
-    def __init__(self, config: str, *, folder: Path | None = None) -> None:
-        super().__init__(folder=folder)
-        self.config = config
-
-    @property
-    def url(self) -> str:
-        """`http://host:port`."""
-        return f"http://{self.address}"
-
-    def _launch(self) -> Child:
-        # Debian's name first: elsewhere the program is called what it is.
-        program = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
-        if program is None:
-            raise ServiceMissing(
-                "expected prometheus-alertmanager or alertmanager on the PATH; neither is there; install Debian's "
-                "prometheus-alertmanager package"
-            )
-        path = self.folder / "alertmanager.yml"
-        path.write_text(self.config)
-        return Child(
-            self.name,
-            [
-                program,
-                f"--config.file={path}",
-                f"--storage.path={self.folder / 'data'}",
-                f"--web.listen-address={self.address}",
-                "--cluster.listen-address=",
-            ],
-            log=self.log,
-            cwd=self.folder,
-        )
-
-    def _wait_until_it_answers(self, child: Child) -> None:
-        ready = partial(_is_ready, self.url)
-        wait_until_ready(child, ready, seconds=START_SECONDS, what=f"alertmanager to be ready at {self.url}")
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/-/ready", timeout=1) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
+    def _options(self) -> list[str]:
+        return [f"--storage.path={self.folder / 'data'}", "--cluster.listen-address="]

@@ -57,50 +57,54 @@ def test_the_second_rung_may_open_at_the_windows_end() -> None:
     assert release('kind = "listed"\nladder = [1, 2]\nopens = ["0s", "0s"]') == ((1.0, 2.0), (0, 0))
 
 
+VALID: dict[str, dict[str, object]] = {
+    "linear": {"from": 1, "to": 2, "steps": 2, "every": '"1m"'},
+    "geometric": {"from": 1, "to": 2, "steps": 2, "every": '"1m"'},
+    "noisy_sampling": {"epsilon_permanent": 1, "epsilon_sample": 1, "rounds": 2, "every": '"1m"'},
+}
+ABSENT = None
+
+
+@pytest.mark.parametrize("kind", VALID)
+def test_the_tables_that_nonsense_is_made_from_are_valid(kind: str) -> None:
+    assert len(release(table(kind, {}))[0]) == 2
+
+
 @pytest.mark.parametrize(
-    ("text", "field", "remedy"),
+    ("kind", "changes", "field", "remedy"),
     [
-        ('kind = "linear"\nfrom = 1\nto = 2\nsteps = 0\nevery = "1m"', "steps", "1 to 255 rungs"),
-        ('kind = "linear"\nfrom = 1\nto = 2\nsteps = 256\nevery = "1m"', "steps", "1 to 255 rungs"),
-        ('kind = "linear"\nfrom = 1\nto = 2\nsteps = 1\nevery = "1m"', "steps", "needs two rungs; for one, use kind"),
-        ('kind = "linear"\nfrom = 2\nto = 1\nsteps = 2\nevery = "1m"', "to", "must be above `from` (2); exchange"),
-        ('kind = "linear"\nfrom = 0\nto = 1\nsteps = 2\nevery = "1m"', "from", "epsilon must be in (0, 20]"),
-        ('kind = "linear"\nfrom = 1\nto = 30\nsteps = 2\nevery = "1m"', "to", "epsilon must be in (0, 20]"),
-        (
-            'kind = "linear"\nfrom = 1\nto = 2\nsteps = 2\nevery = "0s"',
-            "every",
-            "rungs that open together are one rung",
-        ),
-        ('kind = "linear"\nfrom = 1\nto = 2\nsteps = 2\nevery = "x"', "every", "whole numbers with units"),
-        ('kind = "linear"\nto = 2\nsteps = 2\nevery = "1m"', "from", "is missing; add it (lowest level"),
-        ('kind = "linear"\nfrom = 1\nto = 2\nsteps = 2\nevery = "1m"\nratio = 2', "ratio", "known: from, to, steps"),
-        ('kind = "geometric"\nfrom = 1\nsteps = 2\nevery = "1m"', "to", "give either `to` or `ratio`"),
-        (
-            'kind = "geometric"\nfrom = 1\nto = 2\nratio = 2\nsteps = 2\nevery = "1m"',
-            "to",
-            "give either `to` or `ratio`",
-        ),
-        ('kind = "geometric"\nfrom = 1\nratio = 1\nsteps = 2\nevery = "1m"', "ratio", "must be above 1"),
-        ('kind = "geometric"\nfrom = 1\nratio = 10\nsteps = 3\nevery = "1m"', "ratio", "would be 100, above 20; use"),
-        ('kind = "geometric"\nfrom = 1\nto = 2\nsteps = 1\nevery = "1m"', "steps", "needs two rungs"),
-        ('kind = "geometric"\nfrom = 2\nto = 1\nsteps = 2\nevery = "1m"', "to", "must be above `from` (2)"),
-        (
-            'kind = "noisy_sampling"\nepsilon_permanent = 0\nepsilon_sample = 1\nrounds = 2\nevery = "1m"',
-            "epsilon_permanent",
-            "epsilon must be in (0, 20]",
-        ),
-        (
-            'kind = "noisy_sampling"\nepsilon_permanent = 1\nepsilon_sample = 1\nrounds = 0\nevery = "1m"',
-            "rounds",
-            "1 to 255 rungs",
-        ),
+        ("linear", {"steps": 0}, "steps", "1 to 255 rungs"),
+        ("linear", {"steps": 256}, "steps", "1 to 255 rungs"),
+        ("linear", {"steps": 1}, "steps", "needs two rungs; for one, use kind"),
+        ("linear", {"from": 2, "to": 1}, "to", "must be above `from` (2); exchange"),
+        ("linear", {"from": 0}, "from", "epsilon must be in (0, 20]"),
+        ("linear", {"to": 30}, "to", "epsilon must be in (0, 20]"),
+        ("linear", {"every": '"0s"'}, "every", "rungs that open together are one rung"),
+        ("linear", {"every": '"x"'}, "every", "whole numbers with units"),
+        ("linear", {"from": ABSENT}, "from", "is missing; add it (lowest level"),
+        ("linear", {"ratio": 2}, "ratio", "known: from, to, steps"),
+        ("geometric", {"to": ABSENT}, "to", "give either `to` or `ratio`"),
+        ("geometric", {"ratio": 2}, "to", "give either `to` or `ratio`"),
+        ("geometric", {"to": ABSENT, "ratio": 1}, "ratio", "must be above 1"),
+        ("geometric", {"to": ABSENT, "ratio": 10, "steps": 3}, "ratio", "would be 100, above 20; use"),
+        ("geometric", {"steps": 1}, "steps", "needs two rungs"),
+        ("geometric", {"from": 2, "to": 1}, "to", "must be above `from` (2)"),
+        ("noisy_sampling", {"epsilon_permanent": 0}, "epsilon_permanent", "epsilon must be in (0, 20]"),
+        ("noisy_sampling", {"rounds": 0}, "rounds", "1 to 255 rungs"),
     ],
 )
-def test_nonsense_is_refused(text: str, field: str, remedy: str) -> None:
+def test_nonsense_is_refused(kind: str, changes: dict[str, object], field: str, remedy: str) -> None:
     with pytest.raises(SurveyError) as refused:
-        release(text)
+        release(table(kind, changes))
     assert refused.value.field == f"release.{field}"
     assert remedy in refused.value.remedy
+
+
+def table(kind: str, changes: dict[str, object]) -> str:
+    """Return a valid release table with some fields changed, added or left out."""
+    fields = {**VALID[kind], **changes}
+    lines = [f"{name} = {value}" for name, value in fields.items() if value is not ABSENT]
+    return "\n".join([f'kind = "{kind}"', *lines])
 
 
 def test_a_curve_that_no_longer_rises_is_refused() -> None:
