@@ -54,6 +54,23 @@ def librdkafka_options(settings: Settings) -> dict[str, Any]:
     return options
 
 
+def aiokafka_options(settings: Settings) -> dict[str, Any]:
+    """Return the connection for clients of aiokafka."""
+    options: dict[str, Any] = {
+        "bootstrap_servers": settings.brokers,
+        "security_protocol": settings.kafka_security,
+    }
+    if uses_tls(settings):
+        options["ssl_context"] = tls_context(settings)
+    if uses_sasl(settings):
+        options |= {
+            "sasl_mechanism": settings.kafka_sasl,
+            "sasl_plain_username": settings.kafka_user,
+            "sasl_plain_password": settings.kafka_password,
+        }
+    return options
+
+
 def uses_tls(settings: Settings) -> bool:
     """Tell whether the connection is encrypted."""
     return settings.kafka_security in ("SSL", "SASL_SSL")

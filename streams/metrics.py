@@ -214,7 +214,14 @@ METRICS: tuple[Metric, ...] = (
         "thaw_worker_lag_records",
         "gauge",
         ("partition",),
-        "Consumer lag: records of an assigned partition that were not read yet.",
+        "Consumer lag: records of an assigned partition that can be read and were not read yet.",
+    ),
+    Metric(
+        "worker",
+        "thaw_worker_uncommitted_records",
+        "gauge",
+        ("partition",),
+        "Records of an assigned partition from the first one of an open transaction on; they are read when it ends.",
     ),
     Metric(
         "worker",
@@ -227,6 +234,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("worker", "thaw_worker_records_total", "counter", (), "Kafka records applied."),
     Metric("worker", "thaw_worker_reports_total", "counter", (), "Valid reports in the applied records."),
     Metric("worker", "thaw_worker_dead_letters_total", "counter", ("reason",), "Dead letters sent."),
+    Metric(
+        "worker",
+        "thaw_worker_dead_letters_cut_total",
+        "counter",
+        (),
+        "Dead letters that were cut because the dead-letter topic takes no message of their size.",
+    ),
     Metric(
         "worker",
         "thaw_worker_recompute_seconds",
@@ -277,11 +291,13 @@ class WorkerMetrics:
 
     registry: CollectorRegistry
     lag: Gauge
+    uncommitted: Gauge
     last_batch: Gauge
     batch_seconds: Histogram
     records: Counter
     reports: Counter
     dead_letters: Counter
+    dead_letters_cut: Counter
     recompute_seconds: Histogram
     recompute_failures: Counter
     latency: ManyHistogram
@@ -318,11 +334,13 @@ def worker_metrics() -> WorkerMetrics:
     return WorkerMetrics(
         registry,
         lag=gauge("thaw_worker_lag_records"),
+        uncommitted=gauge("thaw_worker_uncommitted_records"),
         last_batch=gauge("thaw_worker_last_batch_timestamp_seconds"),
         batch_seconds=histogram("thaw_worker_batch_seconds"),
         records=counter("thaw_worker_records_total"),
         reports=counter("thaw_worker_reports_total"),
         dead_letters=counter("thaw_worker_dead_letters_total"),
+        dead_letters_cut=counter("thaw_worker_dead_letters_cut_total"),
         recompute_seconds=histogram("thaw_worker_recompute_seconds"),
         recompute_failures=counter("thaw_worker_recompute_failures_total"),
         latency=ManyHistogram(latency.name, latency.help, registry=registry, buckets=_BUCKETS),

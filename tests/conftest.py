@@ -36,10 +36,16 @@ def environment_is_left_as_it_was() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[str]:
-    """Bootstrap address of one real Apache Kafka, shared by all tests: use `topic_prefix` for topics and groups."""
+def kafka_server() -> Iterator[ApacheKafka]:
+    """One real Apache Kafka, shared by all tests: use `topic_prefix`, and start your own before killing one."""
     with running(ApacheKafka) as service:
-        yield service.address
+        yield service
+
+
+@pytest.fixture(scope="session")
+def kafka(kafka_server: ApacheKafka) -> str:
+    """Bootstrap address of the shared Kafka."""
+    return kafka_server.address
 
 
 @pytest.fixture(scope="session")

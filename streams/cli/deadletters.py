@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
@@ -40,17 +41,20 @@ def list_command(reason: tuple[str, ...], limit: int, as_json: bool, **flags: An
     settings = load_settings(flags)
 
     def show() -> None:
-        letters = list(_chosen(settings, reason))
-        newest = letters[-limit:]
+        newest: deque[StoredDeadLetter] = deque(maxlen=limit)
+        count = 0
+        for letter in _chosen(settings, reason):
+            newest.append(letter)
+            count += 1
         if as_json:
             click.echo(msgspec.json.encode([as_data(letter) for letter in newest]))
             return
         for letter in newest:
             click.echo(
                 f"{letter.number:>8}  {_time(letter.received_ms)}  {letter.reason or '?':<9}  {letter.place or '?'}  "
-                f"{len(letter.frame)} bytes"
+                f"{len(letter.frame)} bytes{_notes(letter)}"
             )
-        click.echo(f"{len(newest)} of {len(letters)} dead letters shown", err=True)
+        click.echo(f"{len(newest)} of {count} dead letters shown", err=True)
 
     return _ready(show)
 
@@ -71,7 +75,7 @@ def show_command(number: int, as_json: bool, **flags: Any) -> int:
             click.echo(msgspec.json.encode(as_data(letter) | {"bytes": letter.frame.hex()}))
             return
         for name, value in as_data(letter).items():
-            if name != "frames":
+            if name != "frames" and value not in ("", None):
                 click.echo(f"{name + ':':<13}{_time(value) if name == 'received_ms' else value}")
         for frame in as_data(letter)["frames"]:
             told = ", ".join(f"{name} {value}" for name, value in frame.items() if value not in ("", None))
@@ -129,10 +133,17 @@ def as_data(letter: StoredDeadLetter) -> dict[str, Any]:
         "received_ms": letter.received_ms,
         "reason": letter.reason,
         "place": letter.place,
+        "detail": letter.detail,
         "size_bytes": len(letter.frame),
+        "cut_from_bytes": letter.cut_from,
         # A dead letter of a megabyte can hold thousands of frames.
-        "frames": [msgspec.to_builtins(view) for view in islice(look(letter.frame), 20)],
+        "frames": [] if letter.is_batch else [msgspec.to_builtins(view) for view in islice(look(letter.frame), 20)],
     }
+
+
+def _notes(letter: StoredDeadLetter) -> str:
+    cut = "" if letter.cut_from is None else f" of {letter.cut_from}, cut"
+    return cut + (f" ({letter.detail})" if letter.detail else "")
 
 
 def _chosen(settings: Settings, reasons: Iterable[str]) -> Iterator[StoredDeadLetter]:

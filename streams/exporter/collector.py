@@ -16,7 +16,7 @@ from streams.exporter.reader import Reader, SurveyState
 from streams.logs import StateLog
 from streams.metrics import METRICS
 from streams.store.contract import StoreUnavailableError
-from streams.store.counters import REASONS, UNKNOWN_SURVEY, Counters
+from streams.store.counters import ALL_REASONS, UNKNOWN_SURVEY, Counters
 from streams.windows.record import EstimateRecord, ValueEstimate
 
 logger = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ def _add_estimate(families: Families, place: tuple[str, ...], row: ValueEstimate
 
 def _add_rejected(families: Families, survey_id: str, counters: Counters) -> None:
     # All reasons from the start: Prometheus does not see a counter rise that was not there before.
-    rejected = dict.fromkeys(REASONS, 0) | dict(counters.rejected)
+    rejected = dict.fromkeys(ALL_REASONS, 0) | dict(counters.rejected)
     for reason, count in rejected.items():
         families.add("thaw_reports_rejected_total", count, survey_id, reason)
 

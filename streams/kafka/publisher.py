@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from streams.connections import librdkafka_options
-from streams.kafka.messages import Outgoing, PublishError
+from streams.kafka.messages import MessageTooLargeError, Outgoing, PublishError
 from streams.logs import StateLog
 from streams.settings import Settings
 
@@ -40,6 +40,7 @@ class Publisher:
 
         Raises:
             PublishError: they have not within `wait_seconds`, or `stopping` came true, or they refuse a message.
+            MessageTooLargeError: a message is larger than allowed, or was sent together with one that is.
         """
         if not messages:
             return
@@ -68,7 +69,7 @@ class Publisher:
                     if stopping():
                         raise PublishError("stopped while the queue to Kafka was full") from None
                 except KafkaException as error:
-                    raise PublishError(f"{message.topic} refused a message: {error}") from error
+                    raise _refusal(error.args[0], f"{message.topic} refused a message: {error}") from error
         tries = max(1, round(wait_seconds / _POLL_SECONDS))
         while waiting := len(messages) - len(outcomes):
             producer.poll(_POLL_SECONDS)
@@ -83,10 +84,15 @@ class Publisher:
                 raise PublishError(why)
         refused = [error for error in outcomes if error is not None]
         if refused:
-            raise PublishError(f"{len(refused)} of {len(messages)} messages were refused: {refused[0].str()}")
+            raise _refusal(refused[0], f"{len(refused)} of {len(messages)} messages were refused: {refused[0].str()}")
         self._state.up()
 
     def close(self, seconds: float) -> None:
         """Wait up to `seconds` for messages on their way."""
         if self._producer is not None:
             self._producer.flush(seconds)
+
+
+def _refusal(error: KafkaError, text: str) -> PublishError:
+    too_large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+    return MessageTooLargeError(text) if too_large else PublishError(text)

@@ -1,20 +1,34 @@
-"""Reads a topic from its start to its end, outside the consumer group of the workers: nothing is committed."""
+"""Reads a topic from its start to its end, outside the consumer group of the workers: nothing is committed.
+
+What is read is decoded as workers decode it (`streams.kafka.batches`), so that both judge every record batch alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+import aiokafka
+from aiokafka.errors import KafkaError
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from streams.connections import librdkafka_options
-from streams.kafka.messages import FetchBatch, Record
+from streams.connections import aiokafka_options, librdkafka_options
+from streams.kafka.batches import MakeRecord, decode_here, headed, plain
+from streams.kafka.messages import FetchBatch, HeadedRecord, NoRecord, Record, Undecodable
 from streams.settings import Settings
 
+logger = logging.getLogger(__name__)
+
 _TIMEOUT_SECONDS = 5.0
-_WAIT_SECONDS = 0.1
-_MESSAGES_AT_ONCE = 1_000
+_WAIT_MS = 100
+_FETCH_BYTES = 4 << 20
+_RECORDS_AT_ONCE = 20_000
+
+_Result = TypeVar("_Result")
 
 
 class ReadError(RuntimeError):
@@ -45,20 +59,19 @@ class TopicReader:
     """A `Bus` on Kafka. Use as a context manager."""
 
     def __init__(self, settings: Settings, topic: str) -> None:
-        self._topic = topic
+        self._settings, self._topic = settings, topic
         self._consumer = Consumer(
             librdkafka_options(settings)
             | {
                 # Required by the client, and never used: nothing is committed and no group is joined.
                 "group.id": f"{settings.prefix}thaw-readers",
                 "enable.auto.commit": False,
-                "enable.partition.eof": True,
+                # The end of a partition is the first record of an open transaction.
                 "isolation.level": "read_committed",
-                # Requests for offsets wait behind a fetch on the same connection, one for each partition.
-                "fetch.wait.max.ms": 20,
             }
         )
-        self._assigned = False
+        self._loop = asyncio.new_event_loop()
+        self._reader: Any = None
         self._held: dict[int, Held] = {}
         self._next: dict[int, int] = {}
 
@@ -66,6 +79,9 @@ class TopicReader:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._reader is not None:
+            self._run(self._reader.stop())
+        self._loop.close()
         self._consumer.close()
 
     @property
@@ -104,55 +120,83 @@ class TopicReader:
         Raises:
             ReadError: the broker stopped answering.
         """
-        for messages in self.messages():
-            batches: dict[int, list[Record]] = {}
-            for message in messages:
-                _, timestamp_ms = message.timestamp()
-                record = Record(cast(int, message.offset()), timestamp_ms, cast(Any, message.value()))
-                batches.setdefault(cast(int, message.partition()), []).append(record)
-            yield [
-                FetchBatch(self._topic, partition, records[0].offset, records[-1].offset + 1, records)
-                for partition, records in batches.items()
-            ]
+        for fetched in self._fetches(plain):
+            yield [FetchBatch.of(self._topic, partition, start, items) for partition, (start, items) in fetched.items()]
 
-    def messages(self) -> Iterator[list[Message]]:
-        """Return the same as plain messages, headers and all."""
+    def records(self) -> Iterator[tuple[int, list[HeadedRecord]]]:
+        """Return the same as plain records with their headers, by partition; a reader does one or the other."""
+        for fetched in self._fetches(headed):
+            for partition, (_, items) in fetched.items():
+                yield partition, [item for item in items if type(item) is HeadedRecord]
+
+    def _fetches(self, make: MakeRecord) -> Iterator[dict[int, tuple[int, list[Any]]]]:
+        """Return by partition where a fetch began and what it brought."""
         if not self._held:
             self._look()
         try:
             ends = {partition: self._watermarks(partition)[1] for partition in self._held}
-            if not self._assigned:
-                self._consumer.assign([TopicPartition(self._topic, p, OFFSET_BEGINNING) for p in self._held])
-                self._assigned = True
-            open_partitions = {partition for partition, end in ends.items() if self._next[partition] < end}
-            silent = 0
-            while open_partitions:
-                found = self._consumer.consume(_MESSAGES_AT_ONCE, timeout=_WAIT_SECONDS)
-                silent = 0 if found else silent + 1
-                if silent * _WAIT_SECONDS > 3 * _TIMEOUT_SECONDS:
+            if self._reader is None:
+                self._start(make)
+            deadline = time.monotonic() + 3 * _TIMEOUT_SECONDS
+            while any(self._next[partition] < end for partition, end in ends.items()):
+                found = self._run(self._reader.getmany(timeout_ms=_WAIT_MS, max_records=_RECORDS_AT_ONCE))
+                if found:
+                    deadline = time.monotonic() + 3 * _TIMEOUT_SECONDS
+                    yield {tp.partition: self._taken(tp.partition, items) for tp, items in found.items()}
+                elif time.monotonic() > deadline:
                     raise ReadError(f"the broker stopped sending {self._topic}; check that it runs")
-                good = [message for message in found if not self._is_end(message, ends, open_partitions)]
-                if good:
-                    yield good
         except KafkaException as error:
             raise ReadError(f"{self._topic} cannot be read: {error.args[0].str()}") from error
+        except KafkaError as error:
+            raise ReadError(f"{self._topic} cannot be read: {error}") from error
 
-    def _is_end(self, message: Message, ends: dict[int, int], open_partitions: set[int]) -> bool:
-        """Note how far a partition was read; tell whether this is the end of a partition instead of a record."""
-        partition, error = cast(int, message.partition()), message.error()
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            raise ReadError(f"{self._topic} cannot be read: {error.str()}")
-        offset = cast(int, message.offset())
-        # The end of a partition comes with the next offset, which may lie beyond deleted records.
-        self._next[partition] = max(self._next[partition], offset if error is not None else offset + 1)
-        if self._next[partition] >= ends[partition]:
-            open_partitions.discard(partition)
-        if error is not None:
-            return True
+    def _start(self, make: MakeRecord) -> None:
+        self._reader = self._run(self._started(make))
+
+    async def _started(self, make: MakeRecord) -> Any:
+        reader = aiokafka.AIOKafkaConsumer(
+            **aiokafka_options(self._settings),
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            max_partition_fetch_bytes=_FETCH_BYTES,
+            fetch_max_wait_ms=_WAIT_MS,
+        )
+        try:
+            await reader.start()
+            decode_here(reader, make)
+            places = {aiokafka.TopicPartition(self._topic, p): offset for p, offset in self._next.items()}
+            reader.assign(list(places))
+            for place, offset in places.items():
+                reader.seek(place, offset)
+        except BaseException:
+            await reader.stop()
+            raise
+        return reader
+
+    def _run(self, action: Awaitable[_Result]) -> _Result:
+        return self._loop.run_until_complete(action)
+
+    def _taken(
+        self, partition: int, items: list[Record | HeadedRecord | Undecodable | NoRecord]
+    ) -> tuple[int, list[Any]]:
+        """Note how far a partition was read."""
+        start, self._next[partition] = self._next[partition], items[-1].offset + 1
         held = self._held[partition]
-        if held.first_ms is None:
-            self._held[partition] = Held(held.first_offset, message.timestamp()[1])
-        return False
+        for item in items:
+            if isinstance(item, Undecodable):
+                logger.warning(
+                    "%s[%d]@%d-%d: the record batch cannot be decoded (%s); left out, as workers do",
+                    self._topic,
+                    partition,
+                    item.first_offset,
+                    item.last_offset,
+                    item.fault,
+                )
+            elif held.first_ms is None and not isinstance(item, NoRecord):
+                self._held[partition] = held = Held(held.first_offset, item.timestamp_ms)
+        return start, items
 
 
 def end_offsets(settings: Settings, topic: str, partitions: int) -> dict[int, int]:

@@ -16,6 +16,8 @@ from streams.settings import Settings
 DAY_MS = 86_400_000
 MAX_MESSAGE_BYTES = 2 << 20
 """Messages hold up to 1 MiB of frames, and the broker counts its own overhead too."""
+DEAD_LETTER_BYTES = 8 << 20
+"""A dead letter may be larger than the record it was in, which may have been compressed. Larger ones are cut."""
 _TIMEOUT_SECONDS = 15.0
 
 Step = Literal["create", "keep", "differs", "unknown"]
@@ -74,6 +76,9 @@ def wanted(settings: Settings, surveys: Iterable[Survey]) -> list[TopicSpec]:
                 "message.timestamp.type": "LogAppendTime",
                 "retention.ms": str(retention_ms),
                 "max.message.bytes": str(MAX_MESSAGE_BYTES),
+                # As the producer sent it. With any other setting the broker decompresses a batch as a whole, and one of
+                # 32 kB that holds a gigabyte would end it; to check a batch it only reads through it.
+                "compression.type": "producer",
             },
         ),
         TopicSpec(
@@ -89,7 +94,7 @@ def wanted(settings: Settings, surveys: Iterable[Survey]) -> list[TopicSpec]:
             {
                 "cleanup.policy": "delete",
                 "retention.ms": str(retention_ms),
-                "max.message.bytes": str(MAX_MESSAGE_BYTES),
+                "max.message.bytes": str(DEAD_LETTER_BYTES),
             },
         ),
     ]

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -21,14 +20,17 @@ from producers.wire.layout import MAGIC, SCHEMA_HEADER, VERSION_AT
 from producers.wire.shards import partition_of
 from producers.wire.transport import Message as Outgoing
 from streams.connections import librdkafka_options
-from streams.kafka.messages import FetchBatch, Record
+from streams.kafka.messages import FetchBatch, HeadedRecord, Record
 from streams.kafka.reader import ReadError, TopicReader
 from streams.settings import Settings
-from streams.worker.dead_letters import OFFSET_HEADER, REASON_HEADER
+from streams.store.counters import UNDECODABLE
+from streams.worker.dead_letters import CUT_HEADER, DETAIL_HEADER, OFFSET_HEADER, REASON_HEADER
 from streams.worker.fold import check
 
 _SEND_SECONDS = 30.0
-_PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})\[(?P<partition>[0-9]{1,9})\]@(?P<offset>[0-9]{1,18})", re.ASCII)
+_PLACE = re.compile(
+    r"(?P<topic>[A-Za-z0-9._-]{1,249})\[(?P<partition>[0-9]{1,9})\]@(?P<offset>[0-9]{1,18})(?:-[0-9]{1,18})?", re.ASCII
+)
 
 
 @dataclass(frozen=True)
@@ -39,20 +41,32 @@ class StoredDeadLetter:
     received_ms: int
     reason: str
     place: str
-    """Where it came from: topic[partition]@offset; empty if unknown."""
+    """Where it came from: topic[partition]@offset, or @first-last for a record batch; empty if unknown."""
     frame: bytes
+    detail: str = ""
+    """What the reason alone does not tell."""
+    cut_from: int | None = None
+    """The original size in bytes if it was cut."""
 
     @classmethod
-    def of(cls, message: Message) -> StoredDeadLetter:
-        """Read a dead letter; other messages of the topic get an empty reason and place."""
-        headers = dict(cast(Sequence[tuple[str, bytes | None]], message.headers() or []))
+    def of(cls, record: HeadedRecord) -> StoredDeadLetter:
+        """Read a dead letter; other records of the topic get an empty reason and place."""
+        headers = dict(record.headers)
+        cut = _text(headers.get(CUT_HEADER))
         return cls(
-            number=cast(int, message.offset()),
-            received_ms=message.timestamp()[1],
+            number=record.offset,
+            received_ms=record.timestamp_ms,
             reason=_text(headers.get(REASON_HEADER)),
             place=_text(headers.get(OFFSET_HEADER)),
-            frame=cast(Any, message.value()) or b"",
+            frame=record.value or b"",
+            detail=_text(headers.get(DETAIL_HEADER)),
+            cut_from=int(cut) if cut.isascii() and cut.isdigit() else None,
         )
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether it is a record batch that cannot be decoded, and so has no frames."""
+        return self.reason == UNDECODABLE
 
     @property
     def partition(self) -> int | None:
@@ -73,9 +87,8 @@ def read_dead_letters(settings: Settings) -> Iterator[StoredDeadLetter]:
         ReadError: the topic cannot be read.
     """
     with TopicReader(settings, settings.dead_letters_topic) as reader:
-        for messages in reader.messages():
-            for message in messages:
-                yield StoredDeadLetter.of(message)
+        for _, records in reader.records():
+            yield from map(StoredDeadLetter.of, records)
 
 
 @dataclass(frozen=True)
@@ -112,6 +125,8 @@ def judge(
     """
     alive: list[Outgoing] = []
     dead: list[str] = []
+    if dead_letter.is_batch or dead_letter.cut_from is not None:
+        return alive, [dead_letter.reason]
     for item in wire.headers(dead_letter.frame):
         if isinstance(item, wire.FrameError):
             dead.append(item.reason)

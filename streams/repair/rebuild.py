@@ -73,13 +73,18 @@ class Recount:
         self.tables: dict[Key, Table] = {}
         self.ends: dict[int, int] = {}
         """By partition: the offset behind the last record that was read."""
+        self.broker_ms = 0
+        """The newest timestamp of a record that was read."""
 
     def catch_up(self) -> None:
         """Read to the end that the topic has at this moment."""
         shape = Shape.of(self._survey)
         for batches in self._bus.read():
             self.ends |= {batch.partition: batch.next_offset for batch in batches}
-            checked = check(batches, _Only(self._survey), self._partitions, self._clock())
+            newest = [batch.records[-1].timestamp_ms for batch in batches if batch.records]
+            self.broker_ms = max([self.broker_ms, *newest])
+            # No window is gone for a recount: `Rebuilder.run` leaves out those that are.
+            checked = check(batches, _Only(self._survey), self._partitions, self._clock(), broker_ms=0)
             for key, reports in checked.reports.items():
                 if self._window_ms in (None, key.window_ms):
                     self.tables.setdefault(key, Table(shape)).fold(reports)
@@ -125,10 +130,9 @@ class Rebuilder:
         """Count everything again and compare; with `replace`, replace what differs. Oldest window first."""
         self.recount.catch_up()
         # Windows that only the store has are compared too: they differ if Kafka has no reports for them.
-        known = {
-            window_ms for window_ms in self._store.estimates.window_starts(self._survey.id) if self._wanted(window_ms)
-        }
-        windows = sorted(known | {key.window_ms for key in self.recount.tables})
+        known = set(self._store.estimates.window_starts(self._survey.id))
+        found = {key.window_ms for key in self.recount.tables if not self._gone(key.window_ms)}
+        windows = sorted(window_ms for window_ms in known | found if self._window_ms in (None, window_ms))
         return [self._window(window_ms, replace) for window_ms in windows]
 
     def lag(self, topic: str) -> int:
@@ -140,8 +144,9 @@ class Rebuilder:
             behind += max([0, *(end - offset for offset in stored.values())])
         return behind
 
-    def _wanted(self, window_ms: int) -> bool:
-        return self._window_ms in (None, window_ms) and self._shape.expires_ms(window_ms) > self._clock()
+    def _gone(self, window_ms: int) -> bool:
+        """Tell whether the store may have dropped a window because its time was over; what it has is not gone."""
+        return self._shape.expires_ms(window_ms) <= max(self.recount.broker_ms, self._clock())
 
     def _window(self, window_ms: int, replace: bool) -> WindowCount:
         keys = [Key(self._survey.id, window_ms, shard) for shard in range(self._survey.shards)]

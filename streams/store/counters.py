@@ -24,6 +24,12 @@ REASONS: Final = (
 )
 """Why a frame is refused and becomes a dead letter; `docs/store.md` explains each."""
 
+UNDECODABLE: Final = "batch"
+"""Why a whole record batch becomes a dead letter: it cannot be decoded, so it has no frames."""
+
+ALL_REASONS: Final = (*REASONS, UNDECODABLE)
+"""Every reason of a dead letter."""
+
 UNKNOWN_SURVEY: Final = "unknown"
 """Stands for the survey id in counters of frames rejected before their survey was known; no real id looks like it."""
 
@@ -47,7 +53,7 @@ class Counters:
     expired: int = 0
     """Came after the survey's retention."""
     rejected: Mapping[str, int] = field(default_factory=dict)
-    """Refused, by reason (one of REASONS)."""
+    """Refused, by reason (one of ALL_REASONS)."""
 
     def __add__(self, other: Counters) -> Counters:
         rejected = dict(self.rejected)

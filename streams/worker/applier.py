@@ -16,7 +16,7 @@ from producers.wire.shards import partition_of, shards_of_partition
 from streams.kafka.messages import FetchBatch
 from streams.store.contract import Outcome, ShardBatch, Store
 from streams.store.counters import Counters
-from streams.store.shape import KEEP_MS, Key, Shape
+from streams.store.shape import GRACE_MS, KEEP_MS, Key, Shape
 from streams.worker.fold import Cached, Checked, DeadLetter, check, fold, unchanged
 from streams.worker.retry import PATIENCE_SECONDS, RestartRequired, StoreRetry
 from streams.worker.table import Table
@@ -68,7 +68,7 @@ class Applier:
         surveys: the surveys by digest.
         send_dead_letters: sends dead letters, and returns only when the broker has them.
         partitions: number of partitions of the topic of reports.
-        clock: the time, in ms.
+        clock: the time here, in ms; it judges no report.
         sleep: waits for some seconds.
         stopping: tells whether the worker was asked to stop; checked while waiting for the store.
         cache_bytes: bound on the memory of cached logs between batches.
@@ -98,11 +98,26 @@ class Applier:
         self._last: dict[_Place, int] = {}
         self._assigned: set[tuple[str, int]] = set()
         self._shards = DEFAULT_SHARDS
+        self._broker_ms = 0
 
     @property
     def cached_bytes(self) -> int:
         """Memory of the cached logs."""
         return sum(cached.table.nbytes for cached in self._cache.values())
+
+    @property
+    def broker_ms(self) -> int:
+        """The broker's time: the newest timestamp that was seen, 0 before the first. It decides what is gone."""
+        return self._broker_ms
+
+    def broker_time(self, timestamp_ms: int) -> None:
+        """Take note of a timestamp of the broker.
+
+        One from more than a day ahead is left out: on a topic with CreateTime it is what a device claims, and one
+        device must not end all windows.
+        """
+        if timestamp_ms <= self._clock() + GRACE_MS:
+            self._broker_ms = max(self._broker_ms, timestamp_ms)
 
     def assigned(self, topic: str, committed: Mapping[int, int | None]) -> dict[int, int]:
         """Take over partitions; return where to start reading each.
@@ -149,6 +164,9 @@ class Applier:
             RestartRequired: the stored offset regressed, the store did not answer in time, or the worker was stopped.
         """
         now_ms = self._clock()
+        for batch in batches:
+            if batch.records:
+                self.broker_time(batch.records[-1].timestamp_ms)
         checked = self._check_frames(batches, now_ms)
         if checked.dead_letters:
             self._send_dead_letters(checked.dead_letters)
@@ -156,7 +174,7 @@ class Applier:
         refused = self._count_refusals(checked, now_ms)
         if checked.sent_ms:
             self._retried(partial(self._queue.put, checked.sent_ms))
-        self._evict(now_ms)
+        self._evict()
         return Applied(
             windows=checked.sent_ms,
             frames_sent_ms=checked.frames_sent_ms,
@@ -184,7 +202,7 @@ class Applier:
         topics = {batch.topic for batch in batches}
         if len(topics) > 1:
             raise ValueError(f"expected batches of one topic; got {sorted(topics)}; process them one by one")
-        checked = check(batches, self._surveys, self._partitions, now_ms)
+        checked = check(batches, self._surveys, self._partitions, now_ms, broker_ms=self._broker_ms)
         self._shards = max([self._shards, *(shape.shards for shape in checked.shapes.values())])
         return checked
 
@@ -280,10 +298,14 @@ class Applier:
         for key in keys:
             self._cache.pop(key, None)
 
-    def _evict(self, now_ms: int) -> None:
+    def _evict(self) -> None:
         """Drop logs of expired windows, and the least recently used ones beyond the bound."""
         self._forget(
-            [key for key, cached in self._cache.items() if cached.table.shape.expires_ms(key.window_ms) <= now_ms]
+            [
+                key
+                for key, cached in self._cache.items()
+                if cached.table.shape.expires_ms(key.window_ms) <= self._broker_ms
+            ]
         )
         held = self.cached_bytes
         while self._cache and held > self._cache_bytes:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -21,7 +20,8 @@ from aiokafka.errors import KafkaError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from streams.kafka.messages import FetchBatch, Record
+from streams.kafka.batches import decode_here
+from streams.kafka.messages import FetchBatch, Lag, NoRecord, Record, Undecodable
 
 logger = logging.getLogger(__name__)
 _STEPS = logging.getLogger("faust.batches")
@@ -31,36 +31,19 @@ StartOffsets = Callable[[Mapping[TP, int | None]], Awaitable[Mapping[TP, int]]]
 """Given Kafka's committed offsets (None: never committed), returns where to start reading."""
 
 
-class _Results(OrderedDict[Any, Any]):
-    """What aiokafka's fetcher holds for each partition until it is asked for, with records as `Record`.
-
-    aiokafka puts eleven fields of every record into a frozen dataclass, which takes longer than all else that is done
-    for a record in Python. Only results of our own fetcher are changed.
-    """
-
-    def __setitem__(self, tp: Any, result: Any) -> None:
-        fetched = getattr(result, "_partition_records", None)
-        if fetched is not None:  # otherwise an error, to be raised when the partition is asked for
-            fetched._consumer_record = _record
-        super().__setitem__(tp, result)
-
-
-def _record(_tp: Any, record: Any) -> Record:
-    return Record(record.offset, record.timestamp, record.value)
-
-
 class BatchThread(driver.AIOKafkaConsumerThread):
-    """Faust's thread of aiokafka's consumer, which returns our `Record`."""
+    """Faust's thread of aiokafka's consumer, which reads what is committed and decodes it by our rules."""
+
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        consumer = super()._create_worker_consumer(transport)
+        # Faust ties it to its own transactions, which are not used here.
+        consumer._isolation_level = "read_committed"
+        return consumer
 
     async def _fetch_records(
         self, consumer: Any, active_partitions: Any, timeout: float | None = None, max_records: int | None = None
     ) -> Any:
-        fetcher = consumer._fetcher
-        if not isinstance(fetcher._records, _Results):
-            # The fetcher runs in this thread and may have started; what it holds has the old form.
-            held, fetcher._records = fetcher._records, _Results()
-            for tp, result in held.items():
-                fetcher._records[tp] = result
+        decode_here(consumer)
         return await super()._fetch_records(consumer, active_partitions, timeout=timeout, max_records=max_records)
 
 
@@ -125,28 +108,29 @@ class BatchConsumer(driver.Consumer):
             if not self.transport.app.should_stop:
                 raise
 
-    async def _hand_over(self, tp: TP, records: Sequence[Record]) -> None:
+    async def _hand_over(self, tp: TP, items: Sequence[Record | Undecodable | NoRecord]) -> None:
         expected = self._read_offset[tp]
+        first = _first_offset(items[0])
         if expected is None:
-            expected = records[0].offset
-        if records[0].offset < expected:
-            records = [record for record in records if record.offset >= expected]
-            if not records:
+            expected = first
+        if first < expected:
+            items = [item for item in items if item.offset >= expected]
+            if not items:
                 return
-        if records[0].offset > expected and not await self._gap_is_real(tp, expected, records[0].offset):
+            first = _first_offset(items[0])
+        if first > expected and not await self._gap_is_real(tp, expected, first):
             return
-        last = records[-1]
-        next_offset = last.offset + 1
-        batch: Any = FetchBatch(tp.topic, tp.partition, expected, next_offset, records)
+        batch: Any = FetchBatch.of(tp.topic, tp.partition, expected, items)
+        last_offset = items[-1].offset
+        timestamp_ms = batch.records[-1].timestamp_ms if batch.records else 0
         # Faust acknowledges and commits by the offset of the last record.
         message = self._to_message(
-            tp,
-            ConsumerRecord(tp.topic, tp.partition, last.offset, last.timestamp_ms, 1, None, batch, None, -1, -1, ()),
+            tp, ConsumerRecord(tp.topic, tp.partition, last_offset, timestamp_ms, 1, None, batch, None, -1, -1, ())
         )
         await self.wait_first(self.callback(message), self.suspend_flow.wait())
         # If the flow was suspended the fetch batch may or may not be in the queue. Reading it again is harmless.
         if not self.suspend_flow.is_set():
-            self._read_offset[tp] = next_offset
+            self._read_offset[tp] = last_offset + 1
 
     async def _gap_is_real(self, tp: TP, expected: int, found: int) -> bool:
         """Tell whether offsets are missing in the log itself: deleted by retention, or never given to a record.
@@ -159,7 +143,7 @@ class BatchConsumer(driver.Consumer):
             return False
         del self._gap_seen[tp]
         logger.warning(
-            "%s[%d]@%d: the broker has no records before %d; what retention deleted unread is not counted",
+            "%s[%d]@%d: the broker has no records before %d; what was deleted unread is not counted",
             tp.topic,
             tp.partition,
             expected,
@@ -172,6 +156,10 @@ class BatchConsumer(driver.Consumer):
         offset = self._read_offset.get(tp)
         if offset is not None:
             await self._thread.call_thread(_seek, self._thread._ensure_consumer(), {tp: offset})
+
+
+def _first_offset(item: Record | Undecodable | NoRecord) -> int:
+    return item.offset if isinstance(item, Record) else item.first_offset
 
 
 async def _committed(consumer: Any) -> dict[TP, int | None]:
@@ -219,16 +207,17 @@ class BatchApp(faust.App):
     def _create_directories(self) -> None:
         """Create none: there are no tables."""
 
-    def lags(self, partitions: Iterable[TP]) -> dict[TP, int]:
-        """Return how many records of each partition were not handed over yet; without those whose end is unknown."""
+    def lags(self, partitions: Iterable[TP]) -> dict[TP, Lag]:
+        """Return how far behind each partition is; without those whose end is unknown."""
         consumer: Any = self.consumer
         found = {}
         for tp in partitions:
             try:
-                end = consumer.highwater(driver.ensure_aiokafka_TP(tp))
+                reader, place = consumer._thread._ensure_consumer(), driver.ensure_aiokafka_TP(tp)
+                stable, end = reader.last_stable_offset(place), reader.highwater(place)
             except (AssertionError, KafkaError):
                 continue  # a rebalance in the thread of aiokafka has just revoked the partition
             read = consumer._read_offset.get(tp)
-            if end is not None and read is not None:
-                found[tp] = max(0, end - read)
+            if stable is not None and end is not None and read is not None:
+                found[tp] = Lag(max(0, stable - read), max(0, end - stable))
         return found

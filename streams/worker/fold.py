@@ -20,7 +20,7 @@ from producers.wire.layout import DIGEST_BYTES, HEADER_BYTES, SMALLEST_REPORT_BY
 from producers.wire.shards import partition_of
 from streams.kafka.messages import FetchBatch
 from streams.store.contract import Change, Loaded
-from streams.store.counters import REASONS, UNKNOWN_SURVEY, Counters
+from streams.store.counters import REASONS, UNDECODABLE, UNKNOWN_SURVEY, Counters
 from streams.store.entry import ANSWER_AT
 from streams.store.shape import GRACE_MS, Key, Shape
 from streams.worker import kernels
@@ -36,13 +36,17 @@ _REWRITE_ENTRIES: Final = 256
 
 
 class DeadLetter(NamedTuple):
-    """What could not be right: where it was, the reason (one of REASONS), and the original bytes."""
+    """What could not be right: where it was, the reason (one of ALL_REASONS), and the original bytes."""
 
     topic: str
     partition: int
     offset: int
     reason: str
     frame: bytes
+    last_offset: int | None = None
+    """Of a record batch that cannot be decoded; `offset` is its first."""
+    detail: str = ""
+    """What the reason alone does not tell."""
 
 
 @dataclass
@@ -99,17 +103,30 @@ class _Joined:
         )
 
 
-def check(batches: Sequence[FetchBatch], surveys: SurveyLookup, partitions: int, now_ms: int) -> Checked:
+def check(
+    batches: Sequence[FetchBatch],
+    surveys: SurveyLookup,
+    partitions: int,
+    now_ms: int,
+    *,
+    broker_ms: int | None = None,
+) -> Checked:
     """Sort the reports of fetch batches: good ones by (survey, window, shard), dead letters, counters of refused ones.
 
     Args:
         batches: messages of any partitions of one topic.
         surveys: where digests are looked up; asked once per digest.
         partitions: number of partitions of the topic; `partition_of` says which shards belong to each.
-        now_ms: the time now. A report is judged by its record's timestamp; only if its window's keys are gone by now
-            does it count as expired in spite of having come in time.
+        now_ms: the time now, for the lookup of surveys.
+        broker_ms: the broker's time, `now_ms` if not given. A report is judged by its record's timestamp; only if its
+            window's keys are gone by the broker's time does it count as expired in spite of having come in time.
     """
     checked = Checked()
+    for batch in batches:
+        for found in batch.undecodable:
+            checked.refuse(UNKNOWN_SURVEY, None, Counters(rejected={UNDECODABLE: 1}))
+            place = batch.topic, batch.partition, found.first_offset
+            checked.dead_letters.append(DeadLetter(*place, UNDECODABLE, found.raw, found.last_offset, found.fault))
     batches = [batch for batch in batches if batch.records]
     if not batches:
         return checked
@@ -136,7 +153,12 @@ def check(batches: Sequence[FetchBatch], surveys: SurveyLookup, partitions: int,
         checked.shapes[survey.id] = Shape.of(survey)
         message = frames[chosen, kernels.MESSAGE]
         codes[chosen] = _judge(
-            survey, frames[chosen], joined.timestamps_ms[message], joined.partitions[message], partitions, now_ms
+            survey,
+            frames[chosen],
+            joined.timestamps_ms[message],
+            joined.partitions[message],
+            partitions,
+            now_ms if broker_ms is None else broker_ms,
         )
         chosen = chosen[codes[chosen] == kernels.GOOD]
         if len(chosen):
@@ -148,7 +170,7 @@ def check(batches: Sequence[FetchBatch], surveys: SurveyLookup, partitions: int,
     return checked
 
 
-def _judge(survey: Survey, frames: Ints, timestamps: Ints, partition: Ints, partitions: int, now_ms: int) -> Ints:
+def _judge(survey: Survey, frames: Ints, timestamps: Ints, partition: Ints, partitions: int, broker_ms: int) -> Ints:
     """Return the code of each frame of one survey, from its header alone.
 
     Nothing is added to a frame's window, which may be any 64-bit number: sums could wrap around.
@@ -165,7 +187,7 @@ def _judge(survey: Survey, frames: Ints, timestamps: Ints, partition: Ints, part
                 partition_of(shard, partitions) != partition,
                 window % survey.windows.step_ms != 0,
                 window > timestamps + survey.skew_ms,
-                (window <= timestamps - in_time_ms) | (window <= now_ms - in_time_ms - GRACE_MS),
+                (window <= timestamps - in_time_ms) | (window <= broker_ms - in_time_ms - GRACE_MS),
             ],
             [_CODE["length"], _CODE["shard"], _CODE["partition"], _CODE["window"], _CODE["future"], _EXPIRED],
             default=kernels.GOOD,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from producers.clock import system_clock
-from streams.kafka.messages import FetchBatch
+from streams.kafka.messages import FetchBatch, Lag
 from streams.metrics import WorkerMetrics
 from streams.windows.latency import Latencies
 from streams.worker.applier import Applier
@@ -44,6 +44,7 @@ class BatchHandler:
             self._metrics.lag_seconds.remove(str(partition))
             self._read_until_ms.pop(partition, None)
             self._watched_ms.pop(partition, None)
+            self._metrics.uncommitted.remove(str(partition))
         return self._next.copy()
 
     def handle(self, batches: Sequence[FetchBatch]) -> None:
@@ -74,18 +75,20 @@ class BatchHandler:
             sent_ms, frames = np.unique(moments, return_counts=True)
             self._latencies.applied(window, zip(sent_ms.tolist(), frames.tolist(), strict=True), now_ms)
 
-    def watch_lag(self, lags: Mapping[int, int], now_ms: int) -> None:
+    def watch_lag(self, lags: Mapping[int, Lag], now_ms: int) -> None:
         """Take note of how many records of each partition were not read yet.
 
         The unread ones are younger than the last one read, and younger than the last moment at which none was unread.
         Before the first was read, the time since the partition was assigned is all that is known.
         """
         for partition, lag in lags.items():
-            if not lag:
+            if not lag.records:
                 self._note_read(partition, now_ms)
             since_ms = self._read_until_ms.get(partition, self._watched_ms.setdefault(partition, now_ms))
-            self._metrics.lag.labels(str(partition)).set(lag)
-            self._metrics.lag_seconds.labels(str(partition)).set(max(0, now_ms - since_ms) / 1_000 if lag else 0)
+            self._metrics.lag.labels(str(partition)).set(lag.records)
+            self._metrics.uncommitted.labels(str(partition)).set(lag.uncommitted)
+            behind_ms = max(0, now_ms - since_ms) if lag.records else 0
+            self._metrics.lag_seconds.labels(str(partition)).set(behind_ms / 1_000)
 
     def _note_read(self, partition: int, time_ms: int) -> None:
         self._read_until_ms[partition] = max(time_ms, self._read_until_ms.get(partition, 0))

@@ -90,10 +90,15 @@ def test_a_fleet_fills_as_many_partitions_as_the_topic_has(kafka: str, topic_pre
     sent, _ = fleet(env, str(BROWSER), "--devices", "500", "--windows", "1", "--seed", "9")
     shards: dict[int, set[int]] = {}
     with TopicReader(settings, settings.reports_topic) as reader:
-        messages = [message for batch in reader.messages() for message in batch]
-    for message in messages:
-        found = {header.shard for header in wire.headers(message.value() or b"") if isinstance(header, wire.Header)}
-        shards.setdefault(message.partition() or 0, set()).update(found)
+        messages = [
+            (batch.partition, record.value)
+            for batches in reader.read()
+            for batch in batches
+            for record in batch.records
+        ]
+    for partition, value in messages:
+        found = {header.shard for header in wire.headers(value or b"") if isinstance(header, wire.Header)}
+        shards.setdefault(partition, set()).update(found)
     assert sent["reports"] == 500 * load_survey(BROWSER).mechanism.rungs
     assert sorted(shards) == [0, 1, 2]
     assert all(shard % 3 == partition for partition, found in shards.items() for shard in found)

@@ -13,7 +13,7 @@ from streams.local.service import Service
 
 AnyService = TypeVar("AnyService", bound=Service)
 
-REAL_FIXTURES = frozenset({"kafka", "redis_server", "redis_url"})
+REAL_FIXTURES = frozenset({"kafka", "kafka_server", "redis_server", "redis_url"})
 """Fixtures that start a real service; a test that asks for one runs in the lane of real services."""
 
 

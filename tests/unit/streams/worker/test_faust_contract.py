@@ -16,7 +16,6 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.consumer import fetcher
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from aiokafka.record.memory_records import MemoryRecords
 from faust.tables.recovery import Recovery
 from faust.transport import consumer as base
 from faust.transport.drivers import aiokafka as driver
@@ -48,6 +47,8 @@ def fingerprint(thing: Any) -> str:
         (base.Consumer.ack, "5548cf0f7584"),
         (base.Consumer.wait_empty, "53195dca246c"),
         (driver.AIOKafkaConsumerThread._fetch_records, "9e7369fc572d"),
+        (driver.AIOKafkaConsumerThread._create_worker_consumer, "c179c0bdb975"),
+        (fetcher.Fetcher._proc_fetch_request, "ace04969424f"),
         (fetcher.Fetcher.fetched_records, "e20ce0c8117f"),
         (fetcher.FetchResult, "d7db13f06de8"),
         (fetcher.PartitionRecords, "94aa0da0dbec"),
@@ -234,7 +235,7 @@ def fetched(first: int, values: list[bytes | None]) -> fetcher.FetchResult:
     raw = bytearray(builder.build())
     raw[:8] = first.to_bytes(8, "big")  # the broker's part; the checksum begins behind it
     tp = TP(TOPIC, 0)
-    unpacked = fetcher.PartitionRecords(tp, MemoryRecords(bytes(raw)), [], first, None, None, True, 0)
+    unpacked = fetcher.PartitionRecords(tp, fetcher.MemoryRecords(bytes(raw)), [], first, None, None, True, 0)
     assignment = SimpleNamespace(
         active=True,
         tps=[tp],

@@ -127,7 +127,7 @@ def test_a_bad_frame_is_a_dead_letter_with_reason_and_bytes_and_its_neighbours_a
     reason, frame = BAD[case]
     before, after = frame_of(CATEGORICAL, [report(rung=1)]), frame_of(CATEGORICAL, [report(rung=3)])
     checked = look(batch_of(b"?", before + frame + after, start=40))
-    assert [letter[2:] for letter in checked.dead_letters] == [(40, "length", b"?"), (41, reason, frame)]
+    assert [letter[2:5] for letter in checked.dead_letters] == [(40, "length", b"?"), (41, reason, frame)]
     assert {letter[:2] for letter in checked.dead_letters} == {(TOPIC, 0)}
     assert checked.reports[Key(CATEGORICAL.id, WINDOW, 0)].tobytes() == (
         packed(CATEGORICAL, [report(rung=1), report(rung=3)]).tobytes()
@@ -237,7 +237,7 @@ def test_frames_of_one_batch_are_judged_each_by_its_own_record_and_window() -> N
         batch_of(frames[1] + frames[0], start=1, timestamp_ms=after),
     ]
     checked = check(batches, SurveyDict(OPENING), PARTITIONS, NOW_MS)
-    assert [letter[2:] for letter in checked.dead_letters] == [(0, "early", frames[0])]
+    assert [letter[2:5] for letter in checked.dead_letters] == [(0, "early", frames[0])]
     assert {key.window_ms: len(rows) for key, rows in checked.reports.items()} == {WINDOW: 1, earlier: 2}
     assert checked.refused == {(OPENING.id, WINDOW): Counters(rejected={"early": 1})}
 

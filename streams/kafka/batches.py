@@ -1,0 +1,198 @@
+"""Decodes the record batches of a fetch one by one, so that one that cannot be decoded stops no reader.
+
+aiokafka raises at the first batch with a wrong checksum, an unknown codec or damaged records, and again after every
+restart. Here such a batch becomes an `Undecodable` with its offsets and bytes, and reading goes on behind it. Markers
+of transactions and aborted records become a `NoRecord`, so that the place of a reader moves over them. Private parts
+of aiokafka are replaced: `tests/unit/streams/worker/test_faust_contract.py` fails when they change (decision 0059).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from aiokafka.consumer import fetcher
+from aiokafka.record.default_records import DefaultRecordBatch
+from aiokafka.record.memory_records import MemoryRecords
+
+from streams.kafka.codecs import decompress
+from streams.kafka.messages import HeadedRecord, NoRecord, Record, Undecodable
+
+MAX_FETCHED_BYTES: Final = 8 << 20
+"""Decompressed bytes after which the rest of a fetch is left to the next one. Smaller: more fetches for compressed
+records. Larger: a fetch of many small batches that expand takes more memory."""
+
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+"""Base offset, length of all behind it, leader epoch, magic, checksum, attributes, last offset - base offset, first and
+last timestamp, producer id, epoch, sequence number, number of records."""
+_LENGTH_END: Final = 12
+_MAGIC_AT: Final = 16
+_MAGIC: Final = 2
+_CODEC: Final = 7
+_MOST_RECORDS: Final = 1 << 24
+
+MakeRecord = Callable[[Any], Record | HeadedRecord]
+
+
+def plain(record: Any) -> Record:
+    """Make a record without its headers."""
+    return Record(record.offset, record.timestamp, record.value)
+
+
+def headed(record: Any) -> HeadedRecord:
+    """Make a record with its headers."""
+    return HeadedRecord(record.offset, record.timestamp, record.value, record.headers)
+
+
+class RawBatches(MemoryRecords):  # type: ignore[misc]  # a compiled class without types
+    """aiokafka's view of the bytes of a fetch, which keeps them."""
+
+    def __init__(self, raw: bytes) -> None:
+        super().__init__(raw)
+        self.raw = raw
+
+
+fetcher.MemoryRecords = RawBatches
+
+
+class DecodedRecords(fetcher.PartitionRecords):  # type: ignore[misc]  # untyped
+    """The records of one fetch and partition, and what stands in place of those that there are none of."""
+
+    next_fetch_offset: int
+
+    def __init__(self, fetched: Any, make: MakeRecord) -> None:
+        self._make = make
+        super().__init__(
+            fetched._tp,
+            fetched._records,
+            fetched._aborted_transactions,
+            fetched.next_fetch_offset,
+            None,
+            None,
+            True,
+            fetched._isolation_level,
+        )
+
+    def _unpack_records(self) -> Iterator[Record | HeadedRecord | Undecodable | NoRecord]:
+        raw, at, budget = self._records.raw, 0, MAX_FETCHED_BYTES
+        while budget > 0 and (end := _end(raw, at)) is not None:
+            (first,) = struct.unpack_from(">q", raw, at)
+            try:
+                items, next_offset, size = self._decode(raw[at:end])
+            except Exception as error:  # whatever a batch does to a decoder, it must not stop the reader
+                next_offset, size = _behind(raw, at, end), end - at
+                items = [Undecodable(first, next_offset - 1, _fault(error), raw[at:end])]
+                if first < self.next_fetch_offset:
+                    items = []  # reading went on inside of it: it was reported before
+            for item in items:
+                if item.offset >= self.next_fetch_offset:
+                    self.next_fetch_offset = item.offset + 1
+                    yield item
+            if next_offset > self.next_fetch_offset:
+                covered = NoRecord(max(first, self.next_fetch_offset), next_offset - 1)
+                self.next_fetch_offset = next_offset
+                yield covered
+            at, budget = end, budget - size
+
+    def _decode(self, raw: bytes) -> tuple[list[Any], int, int]:
+        """Return all records of a batch, the offset behind it, and how many bytes were decoded."""
+        if len(raw) <= _MAGIC_AT or raw[_MAGIC_AT] > _MAGIC:
+            raise ValueError(f"unknown format version {raw[_MAGIC_AT] if len(raw) > _MAGIC_AT else 'none'}")
+        if raw[_MAGIC_AT] < _MAGIC:
+            return self._decode_old(raw)
+        base, length, epoch, magic, checksum, attributes, delta, *others = _HEADER.unpack_from(raw)
+        batch = DefaultRecordBatch(raw)
+        if not batch.validate_crc():
+            raise ValueError("wrong checksum")
+        next_offset = base + delta + 1
+        if self._holds_no_record(batch):
+            return [], next_offset, len(raw)
+        size = len(raw)
+        if attributes & _CODEC:
+            content = decompress(attributes & _CODEC, raw[_HEADER.size :])
+            length, size = _HEADER.size - _LENGTH_END + len(content), len(content)
+            header = _HEADER.pack(base, length, epoch, magic, checksum, attributes & ~_CODEC, delta, *others)
+            batch = DefaultRecordBatch(header + content)
+        make = self._make
+        records = [make(record) for record in batch]
+        if records and not base <= records[0].offset <= records[-1].offset < next_offset:
+            raise ValueError("offsets of records lie outside of the batch")
+        return records, next_offset, size
+
+    def _holds_no_record(self, batch: Any) -> bool:
+        """Tell whether a batch is a marker of a transaction, or belongs to one that was aborted."""
+        if self._isolation_level == fetcher.READ_COMMITTED:
+            self._consume_aborted_up_to(batch.base_offset)
+            if batch.is_control_batch and self._contains_abort_marker(batch):
+                self._aborted_producers.discard(batch.producer_id)
+            if batch.is_transactional and batch.producer_id in self._aborted_producers:
+                return True
+        return bool(batch.is_control_batch)
+
+    def _decode_old(self, raw: bytes) -> tuple[list[Any], int, int]:
+        """Decode a batch in the format of brokers before 0.11, which has no bound on what it expands to."""
+        batch = MemoryRecords(raw).next_batch()
+        if raw[_MAGIC_AT + 1] & _CODEC:
+            raise ValueError(f"format version {raw[_MAGIC_AT]} is read only without compression")
+        if not batch.validate_crc():
+            raise ValueError("wrong checksum")
+        return [self._make(record) for record in batch], batch.next_offset, len(raw)
+
+
+def _end(raw: bytes, at: int) -> int | None:
+    """Return where the batch that begins here ends, None if it is not whole: the broker cuts a fetch anywhere."""
+    if at + _LENGTH_END > len(raw):
+        return None
+    (length,) = struct.unpack_from(">i", raw, at + 8)
+    end = at + _LENGTH_END + length
+    if length < 0:
+        return len(raw)
+    return end if end <= len(raw) else None
+
+
+def _behind(raw: bytes, at: int, end: int) -> int:
+    """Return the offset behind a batch whose header may be damaged.
+
+    The offset of the batch that follows decides; without one the header's own claim, if it agrees with itself.
+    """
+    (first,) = struct.unpack_from(">q", raw, at)
+    if end + 8 <= len(raw):
+        (follows,) = struct.unpack_from(">q", raw, end)
+        if 0 < follows - first < _MOST_RECORDS:
+            return int(follows)
+    if end - at >= _HEADER.size:
+        header = _HEADER.unpack_from(raw, at)
+        delta, records = header[6], header[12]
+        if 0 <= delta < _MOST_RECORDS and delta == records - 1:
+            return int(first + delta + 1)
+    return int(first) + 1
+
+
+def _fault(error: Exception) -> str:
+    return str(error)[:200] or type(error).__name__
+
+
+class _Results(OrderedDict[Any, Any]):
+    """What aiokafka's fetcher holds for each partition until it is asked for, decoded by us."""
+
+    def __init__(self, make: MakeRecord) -> None:
+        super().__init__()
+        self._make = make
+
+    def __setitem__(self, tp: Any, result: Any) -> None:
+        fetched = getattr(result, "_partition_records", None)
+        if fetched is not None:  # otherwise an error, to be raised when the partition is asked for
+            result._partition_records = DecodedRecords(fetched, self._make)
+        super().__setitem__(tp, result)
+
+
+def decode_here(consumer: Any, make: MakeRecord = plain) -> None:
+    """Let a started consumer of aiokafka decode by these rules; call it in the thread of the consumer."""
+    reader = consumer._fetcher
+    if not isinstance(reader._records, _Results):
+        # The fetcher may have begun; what it holds has the old form.
+        held, reader._records = reader._records, _Results(make)
+        for tp, result in held.items():
+            reader._records[tp] = result

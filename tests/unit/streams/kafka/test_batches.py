@@ -1,0 +1,132 @@
+"""Record batches of any producer, broker or disk: decoded, or set aside with their place; never an error."""
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import crc32c
+import pytest
+from aiokafka.consumer import fetcher
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.structs import TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.kafka.batches import MAX_FETCHED_BYTES, DecodedRecords, headed, plain
+from streams.kafka.messages import HeadedRecord, NoRecord, Record, Undecodable
+
+TP = TopicPartition("reports", 0)
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+TRANSACTIONAL, CONTROL = 0x10, 0x20
+
+
+def batch(
+    base: int, *values: bytes | None, codec: int = 0, attributes: int = 0, producer: int = -1, key: bytes | None = None
+) -> bytes:
+    """Return a record batch as a broker stores it."""
+    builder = DefaultRecordBatchBuilder(2, codec, False, producer, 0, 0, 1 << 30)
+    for number, value in enumerate(values):
+        builder.append(number, 1_000 + number, key, value, [("name", b"x")])
+    raw = bytearray(builder.build())
+    raw[:8] = struct.pack(">q", base)
+    raw[22] |= attributes
+    return sealed(raw)
+
+
+def sealed(raw: bytearray) -> bytes:
+    raw[17:21] = struct.pack(">I", crc32c.crc32c(bytes(raw[21:])))
+    return bytes(raw)
+
+
+def decoded(raw: bytes, *, at: int = 0, aborted: Sequence[tuple[int, int]] = (), make: Any = plain) -> DecodedRecords:
+    fetched = fetcher.PartitionRecords(TP, fetcher.MemoryRecords(raw), aborted, at, None, None, True, 1)
+    return DecodedRecords(fetched, make)
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+def test_every_codec_is_read(codec: int) -> None:
+    raw = batch(7, b"a" * 1_000, None, b"", codec=codec)
+    assert list(decoded(raw, at=7)) == [Record(7, 1_000, b"a" * 1_000), Record(8, 1_001, None), Record(9, 1_002, b"")]
+    [first, *_] = decoded(raw, at=7, make=headed)
+    assert first == HeadedRecord(7, 1_000, b"a" * 1_000, [("name", b"x")])
+
+
+def test_a_damaged_batch_is_set_aside_and_its_neighbours_are_read() -> None:
+    good, after = batch(0, b"a"), batch(4, b"b")
+    wrong = bytearray(batch(1, b"x", b"y", b"z"))
+    wrong[-1] ^= 1
+    reading = decoded(good + bytes(wrong) + after)
+    assert list(reading) == [
+        Record(0, 1_000, b"a"),
+        Undecodable(1, 3, "wrong checksum", bytes(wrong)),
+        Record(4, 1_000, b"b"),
+    ]
+    assert reading.next_fetch_offset == 5
+
+
+def test_a_damaged_header_does_not_move_the_place_too_far() -> None:
+    wrong = bytearray(batch(1, b"x", b"y"))
+    wrong[23:27] = struct.pack(">i", 1 << 30)  # claims a billion records
+    assert [item.offset for item in decoded(bytes(wrong) + batch(3, b"b"), at=1)] == [2, 3]
+    alone = decoded(bytes(wrong), at=1)
+    assert [item.offset for item in alone] == [1]
+    assert alone.next_fetch_offset == 2
+    again = decoded(bytes(wrong), at=2)
+    assert list(again) == [], "it was reported before"
+
+
+def test_markers_and_aborted_records_are_passed_over() -> None:
+    marker = batch(2, b"", key=b"\0\0\0\0", attributes=CONTROL | TRANSACTIONAL, producer=5)
+    raw = batch(0, b"a", b"b", attributes=TRANSACTIONAL, producer=5) + marker + batch(3, b"c")
+    assert list(decoded(raw, aborted=[(5, 0)])) == [NoRecord(0, 1), NoRecord(2, 2), Record(3, 1_000, b"c")]
+    assert [item.offset for item in decoded(raw)] == [0, 1, 2, 3], "committed"
+    assert next(iter(decoded(raw, at=1, aborted=[(5, 0)]))) == NoRecord(1, 1)
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_what_expands_beyond_the_limit_is_set_aside(codec: int) -> None:
+    raw = batch(0, bytes(17 << 20), codec=codec)
+    [found] = decoded(raw)
+    assert isinstance(found, Undecodable)
+    assert "more than 16777216 bytes" in found.fault
+
+
+def test_the_rest_of_a_fetch_that_expands_is_left_to_the_next() -> None:
+    raw = b"".join(batch(number, bytes(3 << 20), codec=4) for number in range(9))
+    reading = decoded(raw)
+    found = list(reading)
+    assert [record.offset for record in found] == [0, 1, 2]
+    assert MAX_FETCHED_BYTES <= 3 * (3 << 20)
+    assert reading.next_fetch_offset == 3
+
+
+def test_an_old_format_is_read_only_without_compression() -> None:
+    message = struct.pack(">bbqi", 1, 8, 1_000, -1) + struct.pack(">i", 1) + b"v"
+
+    whole = struct.pack(">I", zlib.crc32(message)) + message
+    raw = struct.pack(">qi", 0, len(whole)) + whole
+    assert list(decoded(raw)) == [Record(0, 1_000, b"v")]
+    packed = struct.pack(">bbqi", 1, 9, 1_000, -1) + struct.pack(">i", 1) + b"v"
+    whole = struct.pack(">I", zlib.crc32(packed)) + packed
+    [found] = decoded(struct.pack(">qi", 0, len(whole)) + whole)
+    assert "only without compression" in found.fault
+
+
+@given(st.data())
+def test_no_change_of_any_byte_stops_reading(data: st.DataObject) -> None:
+    """Headers that still delimit the batch: what follows is read; others: nothing raises."""
+    codec = data.draw(st.sampled_from(sorted(CODECS.values())))
+    wrong = bytearray(batch(1, b"x" * 50, b"y" * 50, codec=codec))
+    for _ in range(data.draw(st.integers(1, 4))):
+        wrong[data.draw(st.integers(12, len(wrong) - 1))] = data.draw(st.integers(0, 255))
+    changed = sealed(wrong) if data.draw(st.booleans()) else bytes(wrong)
+    items = list(decoded(batch(0, b"a") + changed + batch(3, b"b")))
+    assert items[0] == Record(0, 1_000, b"a")
+    offsets = [item.offset for item in items]
+    assert offsets == sorted(set(offsets))
+
+
+@given(st.binary(max_size=400))
+def test_no_bytes_stop_reading(raw: bytes) -> None:
+    list(decoded(raw))
