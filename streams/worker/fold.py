@@ -122,11 +122,8 @@ def check(
             window's keys are gone by the broker's time does it count as expired in spite of having come in time.
     """
     checked = Checked()
-    for batch in batches:
-        for found in batch.undecodable:
-            checked.refuse(UNKNOWN_SURVEY, None, Counters(rejected={UNDECODABLE: 1}))
-            place = batch.topic, batch.partition, found.first_offset
-            checked.dead_letters.append(DeadLetter(*place, UNDECODABLE, found.raw, found.last_offset, found.fault))
+    broker_ms = now_ms if broker_ms is None else broker_ms
+    _refuse_undecodable(checked, batches)
     batches = [batch for batch in batches if batch.records]
     if not batches:
         return checked
@@ -153,12 +150,7 @@ def check(
         checked.shapes[survey.id] = Shape.of(survey)
         message = frames[chosen, kernels.MESSAGE]
         codes[chosen] = _judge(
-            survey,
-            frames[chosen],
-            joined.timestamps_ms[message],
-            joined.partitions[message],
-            partitions,
-            now_ms if broker_ms is None else broker_ms,
+            survey, frames[chosen], joined.timestamps_ms[message], joined.partitions[message], partitions, broker_ms
         )
         chosen = chosen[codes[chosen] == kernels.GOOD]
         if len(chosen):
@@ -268,6 +260,14 @@ def _answers(packed: Words, shape: Shape) -> NDArray[Any]:
     rows = packed.view(np.uint8).reshape(len(packed), shape.entry_bytes)
     raw = np.ascontiguousarray(rows[:, ANSWER_AT : ANSWER_AT + shape.width])
     return raw if shape.kind == "bits" else raw.view(f"<u{shape.width}").ravel()
+
+
+def _refuse_undecodable(checked: Checked, batches: Sequence[FetchBatch]) -> None:
+    for batch in batches:
+        for found in batch.undecodable:
+            checked.refuse(UNKNOWN_SURVEY, None, Counters(rejected={UNDECODABLE: 1}))
+            place = batch.topic, batch.partition, found.first_offset
+            checked.dead_letters.append(DeadLetter(*place, UNDECODABLE, found.raw, found.last_offset, found.fault))
 
 
 def _refuse(

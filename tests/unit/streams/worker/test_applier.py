@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pytest
 
 from streams.kafka.messages import FetchBatch
-from streams.store.counters import UNKNOWN_SURVEY
+from streams.store.counters import UNKNOWN_SURVEY, Counters
 from streams.store.shape import DAY_MS, Key, Shape
 from streams.worker.applier import CACHE_BYTES
 from streams.worker.fold import DeadLetter
@@ -248,7 +248,26 @@ def test_logs_of_windows_that_are_gone_leave_the_cache() -> None:
     bench.process(batch_of(frame_of(CATEGORICAL, [report()])))
     bench.clock.advance(SHAPE.life_ms)
     bench.process(batch_of(b""))
+    assert bench.applier.cached_bytes, "the broker's time decides, not the worker's"
+    bench.process(batch_of(b"", timestamp_ms=NOW_MS + SHAPE.life_ms))
     assert bench.applier.cached_bytes == 0
+
+
+def test_a_worker_whose_clock_is_days_off_counts_what_came_in_time() -> None:
+    ahead, behind, later = Bench(), Bench(), 30 * DAY_MS
+    ahead.clock.advance(later)
+    ahead.process(batch_of(frame_of(CATEGORICAL, [report()])))
+    assert ahead.store.log.counters(CATEGORICAL.id) == Counters(applied=1)
+    behind.process(batch_of(frame_of(CATEGORICAL, [report()], window_ms=WINDOW + later), timestamp_ms=NOW_MS + later))
+    assert behind.store.log.counters(CATEGORICAL.id) == Counters(applied=1)
+
+
+def test_a_timestamp_from_far_ahead_ends_no_window() -> None:
+    """On a topic with CreateTime it is what a device claims."""
+    bench = Bench()
+    bench.process(batch_of(b"", timestamp_ms=NOW_MS + 1_000 * DAY_MS))
+    bench.process(batch_of(frame_of(CATEGORICAL, [report()]), start=1))
+    assert bench.store.log.counters(CATEGORICAL.id) == Counters(applied=1)
 
 
 def test_revoked_partitions_leave_the_cache() -> None:
