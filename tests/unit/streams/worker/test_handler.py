@@ -1,5 +1,6 @@
 """The handler's lag in seconds: how old the oldest unread record of a partition can be."""
 
+from streams.kafka import messages
 from streams.metrics import worker_metrics
 from streams.windows.latency import Latencies
 from streams.worker.handler import BatchHandler
@@ -16,7 +17,7 @@ class Lag:
         self.handler.start_at({0: 0})
 
     def after(self, lag: int, now_ms: int) -> float | None:
-        self.handler.watch_lag({0: lag}, now_ms)
+        self.handler.watch_lag({0: messages.Lag(lag, 0)}, now_ms)
         return self.shown()
 
     def shown(self) -> float | None:
