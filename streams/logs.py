@@ -86,11 +86,6 @@ class StateLog:
         self._down_ms: int | None = None
         self._said_ms = 0
 
-    @property
-    def is_up(self) -> bool:
-        """Whether the last call was `up`."""
-        return self._down_ms is None
-
     def down(self, why: object) -> None:
         """Record that it does not answer."""
         now_ms = self._clock()

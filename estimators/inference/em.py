@@ -8,12 +8,11 @@ minus the number of users bounds what is left to gain, so "converged" is certifi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.channels.channel import Channel
 from estimators.inference.inversion import Rungs
 from estimators.inference.likelihood import Maximum
 
@@ -109,17 +108,6 @@ def dense_evaluate(matrices: Floats, counts: Floats) -> Evaluate:
         return ratio, float(np.sum(counts[seen] * np.log(answers[seen])))
 
     return evaluate
-
-
-def mixed_mle(channels: Sequence[Channel], counts: Sequence[Floats]) -> Maximum:
-    """Return the maximum over channels of any kind on the same values; counts[g] holds the answers of channel g."""
-    width = max(channel.outputs for channel in channels)
-    matrices = np.zeros((len(channels), channels[0].inputs, width))
-    padded = np.zeros((len(channels), width))
-    for g, (channel, seen) in enumerate(zip(channels, counts, strict=True)):
-        matrices[g, :, : channel.outputs] = channel.matrix
-        padded[g, : channel.outputs] = seen
-    return dense_mle(matrices, padded)
 
 
 def dense_mle(matrices: Floats, counts: Floats) -> Maximum:

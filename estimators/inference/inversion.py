@@ -126,22 +126,6 @@ def retention_estimate(sigma: float, base: Floats, counts: Floats) -> Floats:
     return np.asarray((np.asarray(counts) / users - base) / sigma)
 
 
-def retention_variance(sigma: Floats, base: Floats, observed: Floats, users: Floats, population: Population) -> Floats:
-    """Return plug-in variances of (observed - base) / sigma, arrays that broadcast; never negative, also for one user.
-
-    fleet: [p q + lambda (1 - p - q)] / (n sigma^2). sampling: that plus the spread of the sampled values, which is
-    estimated from clipped shares; one user says nothing about spread, so the largest possible one (1/4) is taken.
-    """
-    truth = sigma + base
-    fleet = (truth * base + observed * (1.0 - truth - base)) / (users * sigma**2)
-    fleet = np.maximum(fleet, 0.0)
-    if population == "fleet":
-        return np.asarray(fleet)
-    shares = np.clip((observed - base) / sigma, 0.0, 1.0)
-    spread = np.where(users > 1, shares * (1.0 - shares) / np.maximum(users - 1.0, 1.0), 0.25)
-    return np.asarray(fleet + spread)
-
-
 def retention_covariance(sigma: float, base: Floats, shares: Floats, users: float, population: Population) -> Floats:
     """Return the covariance [value, value] of one rung's inverse when the shares are known (Pan, Appendix G)."""
     truth = sigma + base

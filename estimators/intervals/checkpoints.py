@@ -50,12 +50,6 @@ def checkpoint_alpha(alpha: float, number: int) -> float:
     return 6.0 * alpha / (math.pi * number) ** 2
 
 
-def equal_alpha(alpha: float, least_information: float, most_information: float, *, growth: float = GROWTH) -> float:
-    """Return alpha / K for a window whose users are all present, so that at most K checkpoints can come."""
-    check_alpha(alpha)
-    return alpha / (1 + math.floor(math.log(most_information / least_information) / math.log(growth)))
-
-
 def reference_information(tally: YesNo, threshold: float) -> float:
     """Return n^2 / sum_g n_g V_g with V_g the variance of one debiased answer at a fixed share, averaged over values.
 

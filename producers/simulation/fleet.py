@@ -10,7 +10,7 @@ Nothing here is used by a real device, and nothing that counts or estimates impo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -151,11 +151,6 @@ class BlockWindow:
         self.rung = flat_rung[order].astype(np.uint8)
 
     @property
-    def last_due_ms(self) -> int:
-        """When the last report of this block is sent."""
-        return int(self.due_ms[-1]) if len(self.due_ms) else self.window_ms
-
-    @property
     def done(self) -> bool:
         """Tell whether every event has been handed out."""
         return self.sent == len(self.due_ms)
@@ -190,12 +185,6 @@ class BlockWindow:
             self._numerators += numerators
             self._denominators += denominators
         return self._numerators, self._denominators
-
-
-def windows_between(survey: Survey, start_ms: int, end_ms: int) -> Iterator[int]:
-    """Yield the starts of the windows that begin in [start_ms, end_ms)."""
-    step = survey.windows.step_ms
-    yield from range(-(-start_ms // step) * step, end_ms, step)
 
 
 def _exponential_ms(words: NDArray[np.uint64], mean_ms: int) -> NDArray[np.int64]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from itertools import product
 
 import numpy as np
 import pytest
@@ -13,13 +12,8 @@ from estimators.channels.response import REAL
 from estimators.papers.pitfalls import adaptive_expectation, averaging_rounds
 from estimators.planning.accounting import (
     add_up,
-    bloom_cost,
     chain_cost,
-    composed_delta,
-    group_cost,
     key_value_cost,
-    one_hot_cost,
-    vector_cost,
     windows_cost,
 )
 from estimators.planning.widths import (
@@ -53,36 +47,9 @@ def test_a_chain_costs_its_highest_released_rung() -> None:
         chain_cost(mechanism.epsilons, [3])
 
 
-def test_vectors_pay_for_every_bit_that_can_differ() -> None:
-    assert bloom_cost(0.5, 2) >= 2.0
-    assert one_hot_cost(0.5) == pytest.approx(1.0)
-    assert group_cost(0.5, 3) == pytest.approx(1.5)
-    assert vector_cost(0.5, 0) == 0.0
-    assert vector_cost(math.inf, 2) == math.inf
-    with pytest.raises(ValueError, match="cannot be negative"):
-        vector_cost(1.0, -1)
-
-
 def test_key_value_reports_pay_the_larger_of_two_comparisons() -> None:
     assert key_value_cost(0.0, 2.0) >= 2.0
     assert key_value_cost(1.0, 0.5) >= 1.0 + math.log(2 / (1 + math.exp(-0.5)))
-
-
-@pytest.mark.parametrize(("epsilon", "releases", "target"), [(0.5, 3, 0.7), (1.0, 4, 0.0), (0.1, 6, 0.35)])
-def test_composition_is_that_of_enumerated_answers(epsilon: float, releases: int, target: float) -> None:
-    truth = math.exp(epsilon) / (1 + math.exp(epsilon))
-    delta = 0.0
-    for lies in product((0, 1), repeat=releases):
-        first = math.prod(1 - truth if lie else truth for lie in lies)
-        second = math.prod(truth if lie else 1 - truth for lie in lies)
-        delta += max(first - math.exp(target) * second, 0.0)
-    assert composed_delta(epsilon, releases, target) == pytest.approx(delta, rel=1e-9)
-    assert composed_delta(epsilon, releases, epsilon * releases) == 0.0
-
-
-def test_composition_refuses_nonsense() -> None:
-    with pytest.raises(ValueError, match="cannot be negative"):
-        composed_delta(-1.0, 3, 0.5)
 
 
 @pytest.mark.parametrize("chances", [REAL.grr(1.0, 5), REAL.oue(1.0), REAL.sue(1.0)])
