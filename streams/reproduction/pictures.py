@@ -1,0 +1,150 @@
+"""Draw the charts of an experiment with matplotlib as one SVG file that follows the reader's light or dark theme."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from estimators.reproduction.charts import Band, Bars, Chart, Curve
+
+# Colours of the page (dashboard/palette.js) in its light form, with their dark partners.
+LIGHT = ("#0072b2", "#d55e00", "#009e73", "#b0578d", "#b97d00", "#3f9fd0", "#7a5c00", "#5b6b7a")
+DARK = ("#56b4e9", "#f08c4a", "#21c08f", "#e3a0c8", "#f0c242", "#8fd0f5", "#d8b25c", "#a9b7c4")
+INK, QUIET, GRID, CARD = "#1c2733", "#52616f", "#e3e9ef", "#ffffff"
+DARK_INK, DARK_QUIET, DARK_GRID, DARK_CARD = "#e6edf3", "#a9b7c4", "#2b3743", "#0f151b"
+
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "thaw",
+    "font.family": "sans-serif",
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.edgecolor": QUIET,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.facecolor": CARD,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "figure.facecolor": CARD,
+    "text.color": INK,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 4.5,
+}
+
+
+def draw(charts: Sequence[Chart]) -> str:
+    """Return the charts side by side as SVG text; the same charts give the same text."""
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(5.6 * len(charts), 3.9), layout="constrained")
+        for number, chart in enumerate(charts, 1):
+            _panel(figure.add_subplot(1, len(charts), number), chart)
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    return _themed(text.getvalue())
+
+
+def _panel(axes: Axes, chart: Chart) -> None:
+    colours = count()
+    axes.set_title(chart.title)
+    axes.set_xlabel(chart.x)
+    axes.set_ylabel(chart.y)
+    if chart.x_log:
+        axes.set_xscale("log")
+    if chart.y_log:
+        axes.set_yscale("log")
+    for mark in chart.marks:
+        if isinstance(mark, Curve):
+            _curve(axes, mark, LIGHT[(next(colours) if mark.colour is None else mark.colour) % len(LIGHT)])
+        elif isinstance(mark, Band):
+            colour = LIGHT[mark.colour]
+            axes.fill_between(
+                np.asarray(mark.x),
+                np.asarray(mark.low),
+                np.asarray(mark.high),
+                color=colour,
+                alpha=0.18,
+                lw=0,
+                label=mark.label,
+            )
+        elif isinstance(mark, Bars):
+            _bars(axes, mark)
+        else:
+            axes.axhline(mark.y, color=QUIET, lw=1.2, ls=(0, (2, 3)), label=mark.label)
+    places = [np.asarray(mark.x, dtype=np.float64) for mark in chart.marks if isinstance(mark, Curve)]
+    if places and not chart.x_log and all(np.all(x == np.round(x)) for x in places):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _legend(axes)
+
+
+def _curve(axes: Axes, curve: Curve, colour: str) -> None:
+    x, y, label = np.asarray(curve.x), np.asarray(curve.y), curve.label or "_nolegend_"
+    if curve.error is not None:
+        axes.errorbar(x, y, yerr=np.asarray(curve.error), color=colour, fmt="o", lw=1.2, capsize=2.5, label=label)
+    elif curve.style == "points":
+        axes.plot(x, y, "o", color=colour, label=label)
+    elif curve.style == "published":
+        axes.plot(x, y, "s", markerfacecolor="none", markeredgecolor=INK, markersize=6.5, ls="none", label=label)
+    else:
+        axes.plot(x, y, "--" if curve.style == "dashed" else "-", color=colour, label=label)
+
+
+def _bars(axes: Axes, bars: Bars) -> None:
+    places, width = np.arange(len(bars.categories)), 0.8 / len(bars.heights)
+    for number, (label, heights) in enumerate(bars.heights.items()):
+        shift = (number - (len(bars.heights) - 1) / 2) * width
+        axes.bar(
+            places + shift,
+            heights,
+            width * 0.92,
+            color=LIGHT[number],
+            label=label,
+            yerr=bars.errors.get(label),
+            ecolor=QUIET,
+        )
+    axes.set_xticks(places, list(bars.categories))
+    axes.grid(visible=False, axis="x")
+
+
+def _legend(axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    if not labels:
+        return
+    crowded = len(labels) > 4
+    if crowded:
+        axes.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    else:
+        axes.legend(handles, labels, loc="best")
+
+
+def _themed(svg: str) -> str:
+    """Add a style sheet that exchanges every colour for its dark partner where the reader prefers dark."""
+    pairs = dict(
+        zip((*LIGHT, INK, QUIET, GRID, CARD), (*DARK, DARK_INK, DARK_QUIET, DARK_GRID, DARK_CARD), strict=True)
+    )
+    rules = "\n".join(
+        f'[style*="{part}: {light}"] {{ {part}: {dark} !important }}'
+        for light, dark in pairs.items()
+        for part in ("fill", "stroke")
+    )
+    # Text without a colour of its own is black.
+    sheet = f"<style>\n@media (prefers-color-scheme: dark) {{\ntext {{ fill: {DARK_INK} }}\n{rules}\n}}\n</style>\n"
+    head, mark, rest = svg.partition(" <defs>")
+    return head + sheet + mark + rest
