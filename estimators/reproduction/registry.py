@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from estimators.reproduction import pan_closed, pan_simulated
+from estimators.reproduction import cards, crowds, pan_closed, pan_simulated
 from estimators.reproduction.laboratory import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment for module in (pan_closed, pan_simulated) for experiment in module.EXPERIMENTS
+    experiment.name: experiment
+    for module in (pan_closed, pan_simulated, crowds, cards)
+    for experiment in module.EXPERIMENTS
 }
