@@ -12,13 +12,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from deploy.svg import style, text
-from estimators.channels.rows import channel_matrix
-from estimators.inference.inversion import dense_covariance
 from estimators.intervals.one_look import two_sided_z
+from estimators.papers import splitting
 
 TARGET = Path(__file__).parents[1] / "docs" / "images" / "gradual-release.svg"
 
@@ -29,30 +25,6 @@ DEVICES = 10_000
 SIZES = (2, 4, 6, 8, 12, 16)
 
 
-def repeated(channel: NDArray[np.float64], times: int) -> NDArray[np.float64]:
-    """Return the channel of several independent answers about one value."""
-    joint = channel
-    for _ in range(times - 1):
-        joint = np.einsum("va,vb->vab", joint, channel).reshape(len(channel), -1)
-    return joint
-
-
-def variance(channel: NDArray[np.float64]) -> float:
-    """Return the variance of one share for one device when all values are equally common."""
-    size = len(channel)
-    return float(dense_covariance(channel, np.full(size, 1.0 / size), 1.0, "fleet")[0, 0])
-
-
-def split_variance(look: int, size: int) -> float:
-    """Return the variance after so many looks when each has an equal part of the budget."""
-    return variance(repeated(channel_matrix(BUDGET / LOOKS, size), look))
-
-
-def gradual_variance(look: int, size: int) -> float:
-    """Return the variance after so many looks of a chain: that of its last answer."""
-    return variance(channel_matrix(BUDGET * look / LOOKS, size))
-
-
 def half_width(one_device: float) -> float:
     """Return the half-width of the 95 % band in percentage points."""
     return 100.0 * two_sided_z(0.05) * math.sqrt(one_device / DEVICES)
@@ -61,14 +33,17 @@ def half_width(one_device: float) -> float:
 def widths(size: int = VALUES) -> list[tuple[float, float]]:
     """Return per look the half-widths of the split and of the gradual release."""
     return [
-        (half_width(split_variance(look, size)), half_width(gradual_variance(look, size)))
+        (
+            half_width(splitting.split_variance(BUDGET, LOOKS, look, size)),
+            half_width(splitting.gradual_variance(BUDGET, LOOKS, look, size)),
+        )
         for look in range(1, LOOKS + 1)
     ]
 
 
 def final_ratio(size: int) -> float:
     """Return how many times as large the variance of the split is after the last look."""
-    return split_variance(LOOKS, size) / gradual_variance(LOOKS, size)
+    return splitting.final_ratio(BUDGET, LOOKS, size)
 
 
 _STYLE = style(

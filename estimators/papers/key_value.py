@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from estimators.channels.response import REAL
 from estimators.channels.rows import loss_of_rows
@@ -64,8 +65,10 @@ def pckv_position_loss(a: float, b: float, p: float) -> float:
     return loss_of_rows(pckv_parameters(a, b, p).rows.tolist())
 
 
-def key_value_theory(share: float, total: float, number: int, parameters: KeyValueParameters) -> KeyValueEstimate:
-    """Return true share and total with the theoretical covariance of their estimates from `number` respondents."""
+def key_value_theory(
+    share: ArrayLike, total: ArrayLike, number: int, parameters: KeyValueParameters
+) -> KeyValueEstimate:
+    """Return true shares and totals with the theoretical covariance of their estimates from `number` respondents."""
     moments = key_value_moments(share, total, parameters)
     return KeyValueEstimate(
         np.asarray(share, dtype=np.float64), np.asarray(total, dtype=np.float64), *(m / number for m in moments)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from numpy.typing import ArrayLike
@@ -39,8 +39,8 @@ class Bars:
     """Groups of bars: one height per category for every label."""
 
     categories: Sequence[str]
-    heights: dict[str, Sequence[float]]
-    errors: dict[str, Sequence[float]] = field(default_factory=dict)
+    heights: Mapping[str, Sequence[float]]
+    errors: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class Notebook:
         for name, mine, theirs, right, noise in zip(names, numbers, targets, rights, errors, strict=True):
             correction = None if right is None else Correction(right, entry.right_tolerance)
             printed = entry.kind != "recomputed"
-            verdict = judge(mine, theirs, entry.tolerance, error=float(noise), right=correction, printed=printed)
+            verdict = judge(mine, theirs, entry.slack(theirs), error=float(noise), right=correction, printed=printed)
             self._lines.append(
                 Line(
                     what=f"{entry.what}, {name}" if name else entry.what,
@@ -104,6 +104,13 @@ class Notebook:
                     erratum=entry.erratum if verdict is Verdict.EXPLAINED else None,
                 )
             )
+
+    def beside(self, key: str, ours: Sequence[float], labels: Sequence[str]) -> None:
+        """Show numbers for a stand-in beside the numbers that were published for other data; nothing is judged."""
+        entry = self.laboratory.published[key]
+        for name, mine, theirs in zip(labels, ours, flatten(entry.value), strict=True):
+            what = f"{entry.what}, {name}"
+            self._lines.append(Line(what, mine, 0.0, entry.kind, theirs, Verdict.OTHER_DATA, entry.place))
 
     def theory(self, what: str, ours: float, expected: float, *, error: float, tolerance: float = 0.0) -> None:
         """Hold a simulated number against the corrected closed form."""

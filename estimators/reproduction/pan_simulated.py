@@ -124,7 +124,13 @@ def _shares(notebook: Notebook, found: Simulation, value: int, truth: float, dev
         notebook.theory(f"deviation, round {rung + 1}", spread, float(deviations[rung]), error=noise)
     marks: list[Mark] = [
         Band("truth and two deviations", rounds, truth - 2 * deviations, truth + 2 * deviations),
-        Curve("mean and two deviations", rounds, mine.mean(axis=0), style="points", error=2 * mine.std(axis=0, ddof=1)),
+        Curve(
+            "simulated mean and two deviations",
+            rounds,
+            mine.mean(axis=0),
+            error=2 * mine.std(axis=0, ddof=1),
+            colour=1,
+        ),
         Level("truth", truth),
     ]
     notebook.chart(Chart(title, "round", "estimated share", marks))

@@ -26,6 +26,8 @@ class Verdict(StrEnum):
     AGREES = "agrees"
     """Equal to a closed form or to an independent recomputation, where the paper prints no number."""
     DIFFERS = "differs"
+    OTHER_DATA = "other data"
+    """A published number for data that may not be passed on, shown beside ours for other data; nothing is judged."""
     UNPUBLISHED = "no published number at hand"
 
 
@@ -49,6 +51,12 @@ class Published:
     right: Any = None
     """What the correction says is right, in the shape of `value`."""
     right_tolerance: float = 0.0
+    relative_tolerance: float = 0.0
+    """Allowed beside `tolerance`, as a share of the number: for recomputations that were themselves simulated."""
+
+    def slack(self, value: Scalar) -> float:
+        """Return how far a number may be from `value`, one of the entry's."""
+        return self.tolerance + self.relative_tolerance * abs(value)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from itertools import count
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from estimators.reproduction.charts import Band, Bars, Chart, Curve
 
@@ -51,11 +53,13 @@ _STYLE: dict[Any, Any] = {
 
 
 def draw(charts: Sequence[Chart]) -> str:
-    """Return the charts side by side as SVG text; the same charts give the same text."""
+    """Return the charts, two in a row, as SVG text; the same charts give the same text."""
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(5.6 * len(charts), 3.9), layout="constrained")
+        columns = min(len(charts), 2)
+        rows = -(-len(charts) // columns)
+        figure = Figure(figsize=(5.2 * columns, 4.2 * rows), layout="constrained")
         for number, chart in enumerate(charts, 1):
-            _panel(figure.add_subplot(1, len(charts), number), chart)
+            _panel(figure.add_subplot(rows, columns, number), chart)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     return _themed(text.getvalue())
@@ -91,6 +95,10 @@ def _panel(axes: Axes, chart: Chart) -> None:
     places = [np.asarray(mark.x, dtype=np.float64) for mark in chart.marks if isinstance(mark, Curve)]
     if places and not chart.x_log and all(np.all(x == np.round(x)) for x in places):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if chart.x_log:
+        _plain_ticks(axes.xaxis, *axes.get_xlim())
+    if chart.y_log:
+        _plain_ticks(axes.yaxis, *axes.get_ylim())
     _legend(axes)
 
 
@@ -124,14 +132,18 @@ def _bars(axes: Axes, bars: Bars) -> None:
 
 
 def _legend(axes: Axes) -> None:
+    """Put the legend below: inside it would lie on curves."""
     handles, labels = axes.get_legend_handles_labels()
-    if not labels:
-        return
-    crowded = len(labels) > 4
-    if crowded:
-        axes.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
-    else:
-        axes.legend(handles, labels, loc="best")
+    if labels:
+        axes.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
+
+
+def _plain_ticks(axis: Axis, low: float, high: float) -> None:
+    """Label a logarithmic axis with plain numbers, and between the decades where there are few."""
+    few = math.log10(high / low) < 2.3
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _themed(svg: str) -> str:

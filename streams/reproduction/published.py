@@ -17,6 +17,7 @@ class _Number(msgspec.Struct, forbid_unknown_fields=True):
     kind: str
     value: Any
     tolerance: float
+    relative_tolerance: float = 0.0
     erratum: str | None = None
     right: Any = None
     right_tolerance: float = 0.0

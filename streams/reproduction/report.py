@@ -84,7 +84,8 @@ def closing_line(findings: Sequence[Finding]) -> str:
     found = counts(findings)
     return (
         f"experiments {len(findings)}, reproduced {found['reproduced']}, explained {found['explained']}, "
-        f"agrees {found['agrees']}, differs {found['differs']}, without a published number {found['unpublished']}"
+        f"agrees {found['agrees']}, differs {found['differs']}, other data {found['other_data']}, "
+        f"without a published number {found['unpublished']}"
     )
 
 
