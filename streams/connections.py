@@ -10,21 +10,12 @@ from streams.settings import Settings
 
 def kafka_python_options(settings: Settings) -> dict[str, Any]:
     """Return the connection for clients of kafka-python."""
-    options: dict[str, Any] = {
-        "bootstrap_servers": settings.brokers,
-        "security_protocol": settings.kafka_security,
-    }
+    options = _python_options(settings)
     if uses_tls(settings):
         options |= {
             "ssl_cafile": settings.kafka_ca or None,
             "ssl_certfile": settings.kafka_cert or None,
             "ssl_keyfile": settings.kafka_key or None,
-        }
-    if uses_sasl(settings):
-        options |= {
-            "sasl_mechanism": settings.kafka_sasl,
-            "sasl_plain_username": settings.kafka_user,
-            "sasl_plain_password": settings.kafka_password,
         }
     return options
 
@@ -56,12 +47,18 @@ def librdkafka_options(settings: Settings) -> dict[str, Any]:
 
 def aiokafka_options(settings: Settings) -> dict[str, Any]:
     """Return the connection for clients of aiokafka."""
+    options = _python_options(settings)
+    if uses_tls(settings):
+        options["ssl_context"] = tls_context(settings)
+    return options
+
+
+def _python_options(settings: Settings) -> dict[str, Any]:
+    """Return what kafka-python and aiokafka call alike: all but TLS."""
     options: dict[str, Any] = {
         "bootstrap_servers": settings.brokers,
         "security_protocol": settings.kafka_security,
     }
-    if uses_tls(settings):
-        options["ssl_context"] = tls_context(settings)
     if uses_sasl(settings):
         options |= {
             "sasl_mechanism": settings.kafka_sasl,

@@ -51,7 +51,7 @@ class Publisher(Protocol):
         ...
 
 
-class TruthBoard(Protocol):
+class Truths(Protocol):
     """Where a fleet writes the true quantities, for the page and the demo only."""
 
     def post(self, survey_id: str, window_ms: int, part: str, truth: dict[str, Any]) -> None:
@@ -103,14 +103,14 @@ class FleetRun:
         process: int = 0,
         processes: int = 1,
         journal: Path | None = None,
-        board: TruthBoard | None = None,
+        truths: Truths | None = None,
         stopping: Callable[[], bool] = lambda: False,
         on_progress: Callable[[Progress], None] = lambda _: None,
     ) -> None:
         self.plans, self.publisher, self.now_ms = plans, publisher, now_ms
         self.tick_ms, self.live, self.windows, self.rate = tick_ms, live, windows, rate
         self.process, self.processes = process, processes
-        self.journal, self.board = journal, board
+        self.journal, self.truths = journal, truths
         self.stopping, self.on_progress = stopping, on_progress
         self.progress = Progress()
         self._active: list[BlockWindow] = []
@@ -265,7 +265,7 @@ class FleetRun:
 
     def _post(self, block: BlockWindow, *, settled: bool) -> None:
         self._posted[id(block)] = time.monotonic()
-        if self.board is None:
+        if self.truths is None:
             return
         numerators, denominators = block.truth()
         truth = {
@@ -275,7 +275,7 @@ class FleetRun:
             "settled": settled,
             "blocks": block.plan.blocks,
         }
-        self.board.post(block.plan.survey.id, block.window_ms, str(block.block), truth)
+        self.truths.post(block.plan.survey.id, block.window_ms, str(block.block), truth)
 
     def _journalled(self, plan: Plan, window_ms: int, block: int) -> bool:
         return self.journal is not None and journal_path(self.journal, plan.survey.id, window_ms, block).exists()

@@ -111,7 +111,7 @@ def run_process(
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, lambda *_: stop.set())
-    board = open_truths(settings) if options.truth else None
+    truths = open_truths(settings) if options.truth else None
     kafka_options = kafka_python_options(settings)
     if options.api_version is not None:
         kafka_options["api_version"] = options.api_version
@@ -127,7 +127,7 @@ def run_process(
         process=process,
         processes=options.processes,
         journal=Path(options.journal) if options.journal else None,
-        board=board,
+        truths=truths,
         stopping=stop.is_set,
         on_progress=tell,
     )
