@@ -55,7 +55,22 @@ _BOUND = (
 _THRESHOLD = "Threshold of an alert rule, from the [[alert]] tables of the survey file."
 
 METRICS: tuple[Metric, ...] = (
-    Metric("exporter", "thaw_store_up", "gauge", (), "1 if Redis answered this scrape."),
+    Metric("exporter", "thaw_store_up", "gauge", (), "1 if Redis answered when it was last read, every second."),
+    Metric(
+        "exporter",
+        "thaw_kafka_up",
+        "gauge",
+        (),
+        "0 if no broker answers one of the live workers; absent if no live worker tells.",
+    ),
+    Metric("exporter", "thaw_workers", "gauge", ("state",), "Workers by their heartbeat: alive, or dead for 10 min."),
+    Metric(
+        "exporter",
+        "thaw_lag_seconds",
+        "gauge",
+        (),
+        "Age of the oldest report that is in no estimate, at most; absent if no live worker tells.",
+    ),
     Metric(
         "exporter",
         "thaw_survey_info",

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import socket
-from typing import Any
+from typing import Any, Final
 
 import click
-from aiohttp import web
 
 from producers.clock import system_clock
 from producers.survey.folder import SurveyFolder
 from streams import logs
 from streams.exporter.alert_states import PrometheusAlerts
+from streams.exporter.listen import serve
 from streams.exporter.reader import Reader
 from streams.exporter.server import make_app
 from streams.exporter.views import Views
 from streams.settings import Settings, load_settings, settings_options
-from streams.store.connect import open_store, open_truths
+from streams.store.connect import open_store, read_truths
 
 logger = logging.getLogger(__name__)
+
+REDIS_SECONDS: Final = 2.0
+"""Longest time of one answer of Redis. Longer: operators learn later that it hangs; shorter: a busy one looks down."""
 
 
 @click.command("exporter")
@@ -34,6 +38,7 @@ logger = logging.getLogger(__name__)
     "value_limit",
     "prometheus",
     "runbooks",
+    "insecure",
     "log_level",
     "log_format",
 )
@@ -50,9 +55,17 @@ def command(**flags: Any) -> None:
 
 def run_exporter(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT."""
-    store = open_store(settings)
-    reader = Reader(store, SurveyFolder(settings.surveys_folder, system_clock(), keep_removed=False))
-    views = Views(reader, truths=open_truths(settings), heartbeats=store.heartbeats)
+    if not settings.token and not _is_loopback(settings.bind):
+        if not settings.insecure:
+            raise click.ClickException(
+                f"anyone who can reach {settings.bind} could read the estimates; set THAW_TOKEN to require a token, "
+                "listen on 127.0.0.1, or say --insecure"
+            )
+        logger.warning("anyone who can reach %s can read the estimates: --insecure and no THAW_TOKEN", settings.bind)
+    store = open_store(settings, timeout_seconds=REDIS_SECONDS)
+    folder = SurveyFolder(settings.surveys_folder, system_clock(), keep_removed=False)
+    reader = Reader(store, folder, heartbeats=store.heartbeats)
+    views = Views(reader, truths=read_truths(settings, timeout_seconds=REDIS_SECONDS))
     alerts = PrometheusAlerts(settings.prometheus) if settings.prometheus else None
     app = make_app(
         reader,
@@ -73,11 +86,7 @@ def run_exporter(settings: Settings) -> None:
                 "choose another with THAW_EXPORTER_PORT or THAW_BIND"
             ) from error
         logger.info("exporter on http://%s:%d", settings.bind, listener.getsockname()[1])
-        if not settings.token and not _is_loopback(settings.bind):
-            logger.warning(
-                "anyone who can reach %s can read the estimates; set THAW_TOKEN to require a token", settings.bind
-            )
-        web.run_app(app, sock=listener, print=None, access_log=None, shutdown_timeout=2.0)
+        asyncio.run(serve(app, listener))
 
 
 def _is_loopback(address: str) -> bool:

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 ASK_SECONDS: Final = 2.0
 """Shortest time between two requests to Prometheus, for any number of viewers."""
+WAIT_SECONDS: Final = 1.0
+"""How long one answer waits for Prometheus; after that it is the answer before."""
 _TIMEOUT = aiohttp.ClientTimeout(total=3.0)
 _NAMES: Final = {"share": "Frequency", "mean": "Mean"}
 ASSUMED: Final[Mapping[RungAssumption, str]] = {
@@ -102,16 +104,18 @@ class PrometheusAlerts:
         self._url = f"{url.rstrip('/')}/api/v1/rules?type=alert"
         self._asked = float("-inf")
         self._answer = Alerts("unreachable", [])
-        self._lock = asyncio.Lock()
+        self._asking: asyncio.Task[Alerts] | None = None
 
     async def __call__(self) -> Alerts:
-        """Return the states; never raises."""
-        async with self._lock:
-            now = asyncio.get_running_loop().time()
-            if now - self._asked >= ASK_SECONDS:
-                self._answer = await self._ask()
-                self._asked = now
-            return self._answer
+        """Return the states; never raises, and never waits long: one question serves all that ask meanwhile."""
+        now = asyncio.get_running_loop().time()
+        if self._asking is None and now - self._asked >= ASK_SECONDS:
+            self._asking, self._asked = asyncio.create_task(self._ask()), now
+        if self._asking is not None:
+            await asyncio.wait([self._asking], timeout=WAIT_SECONDS)
+            if self._asking is not None and self._asking.done():
+                self._answer, self._asking = self._asking.result(), None
+        return self._answer
 
     async def _ask(self) -> Alerts:
         try:

@@ -1,9 +1,8 @@
-"""Prometheus metrics from what the reader found, computed at every scrape."""
+"""Prometheus metrics from what was seen last in the store, computed at a scrape."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.core import Metric as Family
@@ -12,14 +11,11 @@ from prometheus_client.registry import Collector
 from estimators.mechanism import Quantity
 from producers.survey.survey import Survey
 from streams.exporter.health import canary_scores, lag_limit_ms, rule_bounds, stale_after_ms
-from streams.exporter.reader import Reader, SurveyState
-from streams.logs import StateLog
+from streams.exporter.reader import SurveyState
+from streams.exporter.watcher import Seen
 from streams.metrics import METRICS
-from streams.store.contract import StoreUnavailableError
 from streams.store.counters import ALL_REASONS, UNKNOWN_SURVEY, Counters
 from streams.windows.record import EstimateRecord, ValueEstimate
-
-logger = logging.getLogger(__name__)
 
 SHARD_SERIES = 64
 """Series per survey for reports by shard. More cost more series; with fewer, a flood of one shard is averaged away."""
@@ -48,26 +44,22 @@ class Families:
 class ThawCollector(Collector):
     """Computes all metrics at every scrape, so that the series of a removed survey or an old window end."""
 
-    def __init__(self, reader: Reader, *, value_limit: int) -> None:
-        self._reader, self._value_limit = reader, value_limit
-        self._redis = StateLog(logger, "Redis")
+    def __init__(self, seen: Callable[[], Seen], *, value_limit: int) -> None:
+        self._seen, self._value_limit = seen, value_limit
 
     def collect(self) -> Iterator[Family]:
         """Return all families; only `thaw_store_up` has a sample if the store does not answer."""
-        families = Families()
-        try:
-            states = self._reader.states()
-            queued = len(self._reader.recompute_queue())
-            unknown = self._reader.unknown_survey_counters()
-        except StoreUnavailableError as error:
-            self._redis.down(error)
-            families.add("thaw_store_up", 0)
-        else:
-            self._redis.up()
-            families.add("thaw_store_up", 1)
-            families.add("thaw_recompute_queue_windows", queued)
-            _add_rejected(families, UNKNOWN_SURVEY, unknown)
-            for state in states:
+        families, seen = Families(), self._seen()
+        families.add("thaw_store_up", 1 if seen.snapshot is not None else 0)
+        if seen.snapshot is not None:
+            health = seen.health
+            families.add("thaw_kafka_up", {"up": 1, "down": 0}.get(health.kafka))
+            families.add("thaw_lag_seconds", health.lag_seconds)
+            families.add("thaw_workers", health.workers_alive, "alive")
+            families.add("thaw_workers", health.workers_dead, "dead")
+            families.add("thaw_recompute_queue_windows", len(seen.snapshot.queue))
+            _add_rejected(families, UNKNOWN_SURVEY, seen.snapshot.unknown_survey)
+            for state in seen.snapshot.states:
                 self._add(families, state)
         yield from families.all()
 

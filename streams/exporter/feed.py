@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import msgspec
 
-from streams.exporter.api import Alerts, Health, Window
+from streams.exporter.api import Alerts, Window
 from streams.exporter.views import Views
+from streams.exporter.watcher import Seen, Watcher
 from streams.store.contract import StoreUnavailableError
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 1.0
 THOROUGH_LOOKS: Final = 10
 """Looks between two looks at the older windows too, which late reports may have changed."""
 MOST_LISTENERS: Final = 200
@@ -60,8 +60,8 @@ class Listener:
 class Feed:
     """Reads the store and informs the listeners. Runs in the event loop of the HTTP server."""
 
-    def __init__(self, views: Views, read: Read, alerts: Callable[[], Awaitable[Alerts]]) -> None:
-        self._views, self._read, self._alerts = views, read, alerts
+    def __init__(self, watcher: Watcher, views: Views, read: Read, alerts: Callable[[], Awaitable[Alerts]]) -> None:
+        self._watcher, self._views, self._read, self._alerts = watcher, views, read, alerts
         self._listeners: set[Listener] = set()
         self._seen: dict[Key, bytes] = {}
         self._latest: dict[Key, bytes] = {}
@@ -90,30 +90,32 @@ class Feed:
             listener.close()
 
     async def run(self) -> None:
-        """Look until cancelled. Without listeners only health is read, so that rates are known when one joins."""
+        """Tell the listeners what each look of the watcher found, until cancelled."""
+        number = 0
         while True:
-            started = asyncio.get_running_loop().time()
+            seen = await self._watcher.after(number)
+            number = seen.number
             try:
-                await self.look()
+                await self.look(seen)
             except StoreUnavailableError as error:
                 logger.debug("cannot read the store: %s", error)
             except Exception:
                 # The page shows that the stream stopped; the other paths of the exporter still work.
                 logger.exception("reading the store for the event stream failed")
-            elapsed = asyncio.get_running_loop().time() - started
-            await asyncio.sleep(max(LOOK_SECONDS - elapsed, LOOK_SECONDS / 4))
 
-    async def look(self) -> None:
-        """Look once and send what changed."""
-        health: Health = await self._read(self._views.health)
-        self._send(("health",), msgspec.json.encode(health), keep=True)
+    async def look(self, seen: Seen) -> None:
+        """Send what changed."""
+        self._send(("health",), msgspec.json.encode(seen.health), keep=True)
         if not self._listeners:
             self._seen.clear()
             return
         self._send(("alerts",), msgspec.json.encode(await self._alerts()), keep=True)
         self._looks += 1
         thoroughly = self._looks % THOROUGH_LOOKS == 1
-        windows: list[Window] = await self._read(lambda: list(self._views.recent(thoroughly=thoroughly)))
+        counted_ms = seen.current().counted_ms
+        windows: list[Window] = await self._read(
+            lambda: list(self._views.recent(thoroughly=thoroughly, counted_ms=counted_ms))
+        )
         for window in windows:
             key = ("window", window.survey, str(window.window_start_ms))
             payload = msgspec.json.encode(window)

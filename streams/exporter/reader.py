@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from producers.clock import Clock, system_clock
@@ -13,6 +13,7 @@ from streams.exporter.api import CanaryScore
 from streams.exporter.health import CANARY_WINDOWS, canary_score, superseded
 from streams.store.contract import QueuedWindow, Store
 from streams.store.counters import UNKNOWN_SURVEY, Counters
+from streams.store.heartbeats import Heartbeat, HeartbeatReader
 from streams.windows.budget_spent import budget_spent, first_window_ms
 from streams.windows.history import HistoryPoint, decode_point
 from streams.windows.record import EstimateRecord, RecordError, decode_estimate
@@ -49,82 +50,88 @@ class SurveyState:
     """The survey's end is over: nothing is stale."""
 
 
-class Reader:
-    """Reads surveys, estimates and counters. The HTTP server calls it from a thread."""
+@dataclass(frozen=True)
+class Snapshot:
+    """What the store held at one moment, read in one pass."""
 
-    def __init__(self, store: Store, surveys: SurveyList, *, clock: Clock = system_clock) -> None:
-        self._store, self._surveys, self._clock = store, surveys, clock
+    states: Sequence[SurveyState]
+    unknown_survey: Counters
+    """Frames that were rejected before their survey was known."""
+    queue: Sequence[QueuedWindow]
+    """The windows whose counts changed since their estimate, oldest change first."""
+    heartbeats: Sequence[Heartbeat]
+
+    @property
+    def counted_ms(self) -> int | None:
+        """When the newest stored estimate of any survey was computed: reports sent before are counted."""
+        return _newest(state.last_estimate_ms for state in self.states)
+
+
+class Reader:
+    """Reads surveys, estimates and counters; safe to share between threads, except `snapshot`."""
+
+    def __init__(
+        self,
+        store: Store,
+        surveys: SurveyList,
+        *,
+        heartbeats: HeartbeatReader | None = None,
+        clock: Clock = system_clock,
+    ) -> None:
+        self._store, self._surveys, self._heartbeats, self._clock = store, surveys, heartbeats, clock
+        self._decoded: dict[tuple[str, int], tuple[bytes, EstimateRecord | None]] = {}
 
     def surveys(self) -> Sequence[Survey]:
         """Return all surveys in the folder."""
         return self._surveys.surveys(self._clock())
 
-    def states(self) -> list[SurveyState]:
-        """Return the state of every survey."""
+    def snapshot(self) -> Snapshot:
+        """Read all that metrics, health and alerts need. One caller at a time."""
         now_ms, surveys = self._clock(), self.surveys()
-        last = {survey.id: self.last_estimate_ms(survey.id) for survey in surveys}
-        replaced = superseded(surveys, last, now_ms)
-        return [self._state(survey, last[survey.id], survey.id in replaced, now_ms) for survey in surveys]
-
-    def _state(self, survey: Survey, last_ms: int | None, replaced: bool, now_ms: int) -> SurveyState:
-        records = self.records_by_age(survey)
-        return SurveyState(
-            survey,
-            records,
-            self._store.log.counters(survey.id),
-            self._store.log.shard_reports(survey.id),
-            last_ms,
-            budget_spent(survey, first_window_ms(self._store.states, survey.id), records, now_ms),
-            self.canary(survey),
-            replaced,
-            survey.has_ended(now_ms),
+        starts = {survey.id: self.starts(survey.id) for survey in surveys}
+        records = self._read_again(
+            [place for survey in surveys for place in _needed(survey, starts[survey.id], now_ms)]
+        )
+        last = {survey.id: last_estimate_ms(records, survey.id, starts[survey.id]) for survey in surveys}
+        replaced, counted_ms = superseded(surveys, last, now_ms), _newest(last.values())
+        states = []
+        for survey in surveys:
+            by_age = {
+                age: record
+                for age, start_ms in windows_by_age(survey, now_ms).items()
+                if (record := records.get((survey.id, start_ms))) is not None
+            }
+            first_ms = first_window_ms(self._store.states, survey.id)
+            states.append(
+                SurveyState(
+                    survey,
+                    by_age,
+                    self._store.log.counters(survey.id),
+                    self._store.log.shard_reports(survey.id),
+                    last[survey.id],
+                    budget_spent(survey, first_ms, by_age, now_ms),
+                    _canary(survey, records, starts[survey.id], now_ms, counted_ms),
+                    survey.id in replaced,
+                    survey.has_ended(now_ms),
+                )
+            )
+        return Snapshot(
+            states,
+            self._store.log.counters(UNKNOWN_SURVEY),
+            self._store.queue.entries(),
+            self._heartbeats.read() if self._heartbeats is not None else [],
         )
 
-    def superseded(self) -> frozenset[str]:
-        """Return the ids of surveys that another survey of the same name has replaced."""
-        surveys = self.surveys()
-        return superseded(surveys, {survey.id: self.last_estimate_ms(survey.id) for survey in surveys}, self._clock())
-
-    def records_by_age(self, survey: Survey) -> dict[str, EstimateRecord]:
-        """Return the stored estimates of the windows that have series, by age."""
-        starts = windows_by_age(survey, self._clock())
-        read = {age: self.record(survey.id, start_ms) for age, start_ms in starts.items()}
-        return {age: record for age, record in read.items() if record is not None}
-
-    def last_estimate_ms(self, survey_id: str) -> int | None:
-        """Return when the newest of a survey's stored estimates was computed; None if it has none.
-
-        This is the one definition of "last estimate": the newest computation among the six newest stored windows,
-        which are as many as have series. Older windows change only by late reports.
-        """
-        return max((record.computed_ms for record in self.windows(survey_id, CLOSED_WINDOWS + 1)), default=None)
-
-    def counted_ms(self) -> int | None:
-        """Return when the newest stored estimate of any survey was computed: reports sent before are counted."""
-        last = (self.last_estimate_ms(survey.id) for survey in self.surveys())
-        return max((last_ms for last_ms in last if last_ms is not None), default=None)
-
-    def canary(self, survey: Survey) -> CanaryScore | None:
-        """Score the newest settled windows of a canary; None for other surveys, or before a window has settled."""
-        if survey.canary is None:
-            return None
-        now_ms, counted_ms = self._clock(), self.counted_ms()
-        starts = [start_ms for start_ms in self.starts(survey.id) if settles_ms(survey, start_ms) <= now_ms]
-        read = [self.record(survey.id, start_ms) for start_ms in starts[-CANARY_WINDOWS:]]
-        settled = [record for record in read if record is not None and is_settled(survey, record, now_ms, counted_ms)]
-        return canary_score(survey, settled)
-
-    def unknown_survey_counters(self) -> Counters:
-        """Return the counters of frames that were rejected before their survey was known."""
-        return self._store.log.counters(UNKNOWN_SURVEY)
-
-    def counters(self, survey_id: str) -> Counters:
-        """Return the counters of a survey."""
-        return self._store.log.counters(survey_id)
-
-    def recompute_queue(self) -> list[QueuedWindow]:
-        """Return the windows whose counts changed since their estimate, oldest change first."""
-        return self._store.queue.entries()
+    def _read_again(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], EstimateRecord]:
+        """Read estimates; those that did not change since the last time are not decoded again."""
+        found: dict[tuple[str, int], tuple[bytes, EstimateRecord | None]] = {}
+        for place, payload in zip(places, self._store.estimates.read_many(places), strict=True):
+            if payload is not None:
+                before = self._decoded.get(place)
+                unchanged = before is not None and before[0] == payload
+                found[place] = before if before is not None and unchanged else (payload, _record(*place, payload))
+        self._decoded = found
+        return {place: record for place, (_, record) in found.items() if record is not None}
 
     def starts(self, survey_id: str) -> list[int]:
         """Return the starts of the windows that have an estimate, oldest first."""
@@ -132,21 +139,69 @@ class Reader:
 
     def windows(self, survey_id: str, limit: int) -> list[EstimateRecord]:
         """Return the stored estimates of a survey, newest window first."""
-        records = (self.record(survey_id, start_ms) for start_ms in reversed(self.starts(survey_id)[-limit:]))
-        return [record for record in records if record is not None]
+        return self.records(survey_id, self.starts(survey_id)[: -limit - 1 : -1])
+
+    def records(self, survey_id: str, starts: Sequence[int]) -> list[EstimateRecord]:
+        """Return the stored estimates of windows, in their order, without those that there are none of."""
+        payloads = self._store.estimates.read_many([(survey_id, start_ms) for start_ms in starts])
+        read = zip(starts, payloads, strict=True)
+        decoded = (_record(survey_id, start_ms, payload) for start_ms, payload in read if payload is not None)
+        return [record for record in decoded if record is not None]
 
     def history(self, survey_id: str, start_ms: int) -> list[HistoryPoint]:
         """Return how the estimate of a window changed, oldest point first."""
         points = (decode_point(raw) for raw in self._store.estimates.history(survey_id, start_ms))
         return [point for point in points if point is not None]
 
-    def record(self, survey_id: str, start_ms: int) -> EstimateRecord | None:
-        """Return the stored estimate of a window; None if there is none that can be read."""
-        payload = self._store.estimates.read(survey_id, start_ms)
-        if payload is None:
-            return None
-        try:
-            return decode_estimate(payload)
-        except RecordError as error:
-            logger.warning("%s, window %d: %s", survey_id, start_ms, error)
-            return None
+
+def last_estimate_ms(
+    records: Mapping[tuple[str, int], EstimateRecord], survey_id: str, starts: Sequence[int]
+) -> int | None:
+    """Return when the newest of a survey's stored estimates was computed; None if it has none.
+
+    This is the one definition of "last estimate": the newest computation among the six newest stored windows, which are
+    as many as have series. Older windows change only by late reports.
+    """
+    newest = ((survey_id, start_ms) for start_ms in starts[-CLOSED_WINDOWS - 1 :])
+    return _newest(records[place].computed_ms for place in newest if place in records)
+
+
+def _needed(survey: Survey, starts: Sequence[int], now_ms: int) -> list[tuple[str, int]]:
+    """Return the windows that metrics, health and alerts are made of."""
+    wanted = {
+        *starts[-CLOSED_WINDOWS - 1 :],
+        *windows_by_age(survey, now_ms).values(),
+        *_scored(survey, starts, now_ms),
+    }
+    return [(survey.id, start_ms) for start_ms in sorted(wanted)]
+
+
+def _scored(survey: Survey, starts: Sequence[int], now_ms: int) -> Sequence[int]:
+    """Return the windows of a canary that may count for its score."""
+    if survey.canary is None:
+        return ()
+    return [start_ms for start_ms in starts if settles_ms(survey, start_ms) <= now_ms][-CANARY_WINDOWS:]
+
+
+def _canary(
+    survey: Survey,
+    records: Mapping[tuple[str, int], EstimateRecord],
+    starts: Sequence[int],
+    now_ms: int,
+    counted_ms: int | None,
+) -> CanaryScore | None:
+    """Score the newest settled windows of a canary; None for other surveys, or before a window has settled."""
+    read = [records.get((survey.id, start_ms)) for start_ms in _scored(survey, starts, now_ms)]
+    return canary_score(survey, [found for found in read if found and is_settled(survey, found, now_ms, counted_ms)])
+
+
+def _newest(moments: Iterable[int | None]) -> int | None:
+    return max((moment for moment in moments if moment is not None), default=None)
+
+
+def _record(survey_id: str, start_ms: int, payload: bytes) -> EstimateRecord | None:
+    try:
+        return decode_estimate(payload)
+    except RecordError as error:
+        logger.warning("%s, window %d: %s", survey_id, start_ms, error)
+        return None

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import hmac
 import logging
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from aiohttp import web
-from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry, exposition
 
 from streams.exporter import openapi
@@ -21,27 +22,24 @@ from streams.exporter.alert_states import AlertSource, with_runbooks
 from streams.exporter.api import Alerts
 from streams.exporter.collector import ThawCollector
 from streams.exporter.feed import Feed
+from streams.exporter.guard import HEADERS, guard
 from streams.exporter.query import LATEST_MS, check_names, number_in, problem, whole_number
 from streams.exporter.reader import Reader
-from streams.exporter.views import MOST_WINDOWS, RECENT_WINDOWS, Views, survey_info
+from streams.exporter.views import MOST_WINDOWS, RECENT_WINDOWS, Views, stored_alerts, survey_info
+from streams.exporter.watcher import FIRST_SECONDS, Watcher
 from streams.folders import runbooks_folder
 from streams.store.contract import StoreUnavailableError
 
 logger = logging.getLogger(__name__)
 
 PAGE: Final = Path(__file__).parent / "dashboard"
+READERS: Final = 4
+"""Threads that read windows at the same time. More: one busy viewer takes all of Redis' time."""
+READ_SECONDS: Final = 10.0
+"""Longest time of one read, waiting for a thread included. A store that hangs is noticed by the watcher before."""
 PING_SECONDS: Final = 15.0
 """Time between two comments on an event stream: proxies close idle connections."""
 
-# Text of survey files is never code: no inline script runs, and nothing is loaded from or sent to other hosts.
-HEADERS: Final = {
-    "Content-Security-Policy": (
-        "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
 _TYPES: Final = {
     ".html": "text/html",
     ".js": "text/javascript",
@@ -71,32 +69,54 @@ def page_files(folder: Path = PAGE) -> dict[str, _File]:
 
 
 class Server:
-    """The handlers. The store is read in a thread, by one request at a time."""
+    """The handlers. Metrics, health and alerts are what the watcher saw last; windows are read in threads."""
 
     def __init__(
         self, reader: Reader, views: Views, alerts: AlertSource | None, *, value_limit: int, runbooks: str
     ) -> None:
         self._views = views
+        self.watcher = Watcher(reader, views)
         self._source = alerts or self._stored_alerts
         self._runbooks, self._runbook_pages = runbooks or "/runbooks", page_files(runbooks_folder())
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(ThawCollector(reader, value_limit=value_limit))
-        self._lock = asyncio.Lock()
+        self._registry.register(ThawCollector(self.watcher.seen, value_limit=value_limit))
+        self._exposed: dict[tuple[int, str, str], asyncio.Future[bytes]] = {}
+        self._pool = ThreadPoolExecutor(READERS, "reader")
         self._files = page_files()
         self._openapi = msgspec.json.encode(openapi.description())
-        self.feed = Feed(views, self.read, self._alerts)
+        self.feed = Feed(self.watcher, views, self.read, self._alerts)
 
     async def read(self, function: Callable[[], Any]) -> Any:
-        """Run a blocking function that reads from the store."""
-        async with self._lock:
-            return await asyncio.to_thread(function)
+        """Run a blocking function that reads from the store, unless the store is known not to answer.
+
+        Raises:
+            StoreUnavailableError: it does not answer, or not in time.
+        """
+
+        def guarded() -> Any:
+            # Again: the store may have stopped to answer while this waited for a thread.
+            self.watcher.seen().current()
+            return function()
+
+        self.watcher.seen().current()
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                return await asyncio.get_running_loop().run_in_executor(self._pool, guarded)
+        except TimeoutError:
+            raise StoreUnavailableError(f"not read within {READ_SECONDS:g} s") from None
+
+    def close(self) -> None:
+        """Let the threads end after their present reads, and end all event streams."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self.watcher.close()
+        self.feed.close()
 
     async def _alerts(self) -> Alerts:
         return with_runbooks(await self._source(), self._runbooks, self._runbook_pages)
 
     async def _stored_alerts(self) -> Alerts:
-        found: Alerts = await self.read(self._views.alerts)
-        return found
+        seen = self.watcher.seen()
+        return stored_alerts(seen.health, seen.snapshot)
 
     async def page(self, request: web.Request) -> web.Response:
         """Serve a file of the page."""
@@ -109,12 +129,19 @@ class Server:
     async def metrics(self, request: web.Request) -> web.Response:
         """Serve Prometheus."""
         encode, content_type = exposition.choose_encoder(request.headers.get("Accept", ""))
-        body = await self.read(lambda: encode(self._registry))
+        seen = self.watcher.seen()
+        key = seen.number, seen.error, content_type
+        if key not in self._exposed:
+            # All scrapes of one look share one text; those of earlier looks are not asked for again.
+            text = asyncio.get_running_loop().run_in_executor(None, encode, self._registry)
+            self._exposed = {other: kept for other, kept in self._exposed.items() if other[0] == seen.number}
+            self._exposed[key] = text
+        body = await asyncio.shield(self._exposed[key])
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def healthz(self, _request: web.Request) -> web.Response:
-        """Answer 200 if the store answers, else 503; for probes."""
-        health = await self.read(self._views.health)
+        """Answer 200 if the store answers, else 503, at once; for probes."""
+        health = self.watcher.seen().health
         if health.status == "down":
             raise problem(web.HTTPServiceUnavailable, health.reasons[0])
         return web.Response(text="ok\n")
@@ -126,7 +153,7 @@ class Server:
     async def surveys(self, request: web.Request) -> web.Response:
         """List the surveys."""
         check_names(request.query)
-        return _json(await self.read(self._views.surveys))
+        return _json(await asyncio.to_thread(self._views.surveys))
 
     async def survey(self, request: web.Request) -> web.Response:
         """Describe one survey."""
@@ -141,11 +168,13 @@ class Server:
         from_ms = whole_number(query, "from_ms", 0, low=0, high=LATEST_MS)
         to_ms = whole_number(query, "to_ms", LATEST_MS, low=0, high=LATEST_MS)
         survey = await self._survey(request)
-        return _json(await self.read(lambda: self._views.windows(survey, from_ms=from_ms, to_ms=to_ms, limit=limit)))
+        view = partial(self._views.windows, survey, from_ms=from_ms, to_ms=to_ms, limit=limit)
+        return _json(await self.read(partial(view, counted_ms=self.watcher.seen().current().counted_ms)))
 
     async def window(self, request: web.Request) -> web.Response:
         """Return the estimate of one window."""
-        return await self._one_window(request, self._views.window)
+        counted_ms = self.watcher.seen().current().counted_ms
+        return await self._one_window(request, partial(self._views.window, counted_ms=counted_ms))
 
     async def history(self, request: web.Request) -> web.Response:
         """Return how the estimate of one window changed."""
@@ -154,7 +183,8 @@ class Server:
     async def health(self, request: web.Request) -> web.Response:
         """Return the health of the pipeline, with status 200 whatever it is."""
         check_names(request.query)
-        return _json(await self.read(self._views.health))
+        health = self.watcher.seen().health
+        return _json(msgspec.structs.replace(health, now_ms=self._views.now_ms()))
 
     async def alerts(self, request: web.Request) -> web.Response:
         """Return the states of the alerts."""
@@ -186,7 +216,7 @@ class Server:
 
     async def _survey(self, request: web.Request) -> Any:
         survey_id = request.match_info["survey"]
-        survey = await self.read(lambda: self._views.survey(survey_id))
+        survey = await asyncio.to_thread(self._views.survey, survey_id)
         if survey is None:
             raise problem(web.HTTPNotFound, "unknown survey; /api/v1/surveys lists them")
         return survey
@@ -231,55 +261,6 @@ def _json_bytes(body: bytes) -> web.Response:
     return response
 
 
-def _guard(token: str) -> Any:
-    """Return the middleware that checks the token, adds headers, and turns failures into JSON."""
-    secret = token.encode()
-
-    def allowed(request: web.Request) -> bool:
-        if not secret or not (request.path.startswith("/api/") or request.path == "/metrics"):
-            return True
-        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        # surrogateescape: header bytes that are no UTF-8 must compare unequal, not raise.
-        return scheme.lower() == "bearer" and hmac.compare_digest(
-            given.strip().encode("utf-8", "surrogateescape"), secret
-        )
-
-    @web.middleware
-    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        try:
-            if not allowed(request):
-                error = problem(
-                    web.HTTPUnauthorized, "token missing or wrong; send it as `Authorization: Bearer TOKEN`"
-                )
-                error.headers["WWW-Authenticate"] = 'Bearer realm="thaw"'
-                raise error
-            response = await handler(request)
-        except StoreUnavailableError as error:
-            response = _plain(problem(web.HTTPServiceUnavailable, f"Redis does not answer: {error}; try again"))
-        except web.HTTPException as error:
-            response = _plain(error)
-        except (asyncio.CancelledError, ConnectionResetError):
-            raise
-        except Exception:
-            logger.exception("%s %s failed", request.method, request.path)
-            response = _plain(problem(web.HTTPInternalServerError, "internal error of the exporter; see its log"))
-        if not response.prepared:
-            response.headers.update(HEADERS)
-        return response
-
-    return guard
-
-
-def _plain(error: web.HTTPException) -> web.Response:
-    """Return an error as an ordinary answer; those of aiohttp itself (unknown path, wrong method) in the same form."""
-    if error.content_type == "application/json":
-        body = error.body
-    else:
-        body = msgspec.json.encode({"error": f"{error.status} {error.reason}; /api/openapi.json lists all paths"})
-    kept = {name: value for name, value in error.headers.items() if name in ("Allow", "WWW-Authenticate")}
-    return web.Response(status=error.status, body=body, content_type="application/json", headers=kept)
-
-
 def make_app(
     reader: Reader,
     *,
@@ -300,7 +281,7 @@ def make_app(
         runbooks: URL that links from alerts lead to; by default the exporter's own pages.
     """
     server = Server(reader, views or Views(reader), alerts, value_limit=value_limit, runbooks=runbooks)
-    app = web.Application(middlewares=[_guard(token)])
+    app = web.Application(middlewares=[guard(token)])
     app.router.add_get("/", server.page)
     app.router.add_get("/static/{path:[A-Za-z0-9_./-]{1,200}}", server.page)
     app.router.add_get("/runbooks/{name:[A-Za-z]{1,80}[.]md}", server.runbook)
@@ -312,13 +293,16 @@ def make_app(
         app.router.add_get(operation.path, getattr(server, operation.handler))
 
     async def feeding(_app: web.Application) -> AsyncIterator[None]:
-        task = asyncio.create_task(server.feed.run())
+        tasks = [asyncio.create_task(server.watcher.run()), asyncio.create_task(server.feed.run())]
+        with suppress(TimeoutError):
+            await asyncio.wait_for(server.watcher.after(0), FIRST_SECONDS)
         yield
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close_streams(_app: web.Application) -> None:
-        server.feed.close()
+        server.close()
 
     app.cleanup_ctx.append(feeding)
     app.on_shutdown.append(close_streams)

@@ -11,10 +11,10 @@ from streams.exporter.alert_states import assumption_alerts, in_order, pipeline_
 from streams.exporter.api import (
     AlertBound,
     Alerts,
-    CanaryScore,
     Health,
     History,
     HistoryPoint,
+    ServiceState,
     SurveyInfo,
     Truth,
     ValueEstimate,
@@ -23,10 +23,7 @@ from streams.exporter.api import (
 )
 from streams.exporter.health import Rates
 from streams.exporter.pipeline import make_health, store_down
-from streams.exporter.reader import Reader
-from streams.store.contract import StoreUnavailableError
-from streams.store.counters import Counters
-from streams.store.heartbeats import Heartbeat, HeartbeatReader
+from streams.exporter.reader import Reader, Snapshot
 from streams.store.truth import Truth as TrueShares
 from streams.windows.record import EstimateRecord
 from streams.windows.settled import WindowState, settles_ms, unsettled_windows, window_state
@@ -82,18 +79,24 @@ def fresh_windows(survey: Survey) -> int:
 
 
 class Views:
-    """All answers of the API. Any call may raise StoreUnavailableError."""
+    """All answers of the API. Those on windows read the store and may raise StoreUnavailableError.
+
+    counted_ms is that of the last snapshot.
+    """
 
     def __init__(
         self,
         reader: Reader,
         *,
         truths: TruthSource | None = None,
-        heartbeats: HeartbeatReader | None = None,
         clock: Clock = system_clock,
     ) -> None:
-        self._reader, self._truths, self._heartbeats, self._clock = reader, truths, heartbeats, clock
+        self._reader, self._truths, self._clock = reader, truths, clock
         self._rates = Rates()
+
+    def now_ms(self) -> int:
+        """Return the time."""
+        return self._clock()
 
     def surveys(self) -> list[SurveyInfo]:
         """Return all surveys."""
@@ -103,20 +106,21 @@ class Views:
         """Return one survey."""
         return next((survey for survey in self._reader.surveys() if survey.id == survey_id), None)
 
-    def windows(self, survey: Survey, *, from_ms: int, to_ms: int, limit: int) -> Windows:
+    def windows(
+        self, survey: Survey, *, from_ms: int, to_ms: int, limit: int, counted_ms: int | None = None
+    ) -> Windows:
         """Return the newest windows that start in [from_ms, to_ms], at most `limit`."""
         starts = [start_ms for start_ms in self._reader.starts(survey.id) if from_ms <= start_ms <= to_ms]
-        counted_ms = self._reader.counted_ms()
-        shown = (self._window(survey, start_ms, counted_ms) for start_ms in reversed(starts[-limit:]))
-        return Windows(survey.id, [window for window in shown if window is not None], len(starts) > limit)
+        shown = self._windows(survey, starts[: -limit - 1 : -1], counted_ms)
+        return Windows(survey.id, shown, len(starts) > limit)
 
-    def window(self, survey: Survey, start_ms: int) -> Window | None:
+    def window(self, survey: Survey, start_ms: int, counted_ms: int | None = None) -> Window | None:
         """Return one window; None if it has no estimate."""
-        return self._window(survey, start_ms, self._reader.counted_ms())
+        return next(iter(self._windows(survey, [start_ms], counted_ms)), None)
 
     def history(self, survey: Survey, start_ms: int) -> History | None:
         """Return how the estimate of a window changed; None if it has no estimate."""
-        if self._reader.record(survey.id, start_ms) is None:
+        if not self._reader.records(survey.id, [start_ms]):
             return None
         info = survey_info(survey)
         later = (survey.opening_ms(start_ms, rung) for rung in range(1, len(survey.opens_ms)))
@@ -140,74 +144,67 @@ class Views:
             ],
         )
 
-    def recent(self, *, thoroughly: bool) -> Iterable[Window]:
+    def recent(self, *, thoroughly: bool, counted_ms: int | None = None) -> Iterable[Window]:
         """Return the windows that may have changed; thoroughly: all that the page shows, late reports included.
 
         Windows that settle now are among them, however many newer ones there are.
         """
-        now_ms, counted_ms = self._clock(), self._reader.counted_ms()
+        now_ms = self._clock()
         for survey in self._reader.surveys():
             count = max(RECENT_WINDOWS, fresh_windows(survey)) if thoroughly else fresh_windows(survey)
             starts = self._reader.starts(survey.id)
             settling = [
                 start_ms for start_ms in starts[:-count] if 0 <= now_ms - settles_ms(survey, start_ms) < SETTLING_MS
             ]
-            for start_ms in settling + starts[-count:]:
-                window = self._window(survey, start_ms, counted_ms)
-                if window is not None:
-                    yield window
+            yield from self._windows(survey, settling + starts[-count:], counted_ms)
 
-    def health(self) -> Health:
-        """Return the health of the pipeline; never raises."""
+    def health(self, snapshot: Snapshot) -> Health:
+        """Return the health of the pipeline; called once for each snapshot, since rates are taken between them."""
         now_ms = self._clock()
-        try:
-            surveys = self._reader.surveys()
-            counters = sum((self._reader.counters(survey.id) for survey in surveys), Counters())
-            counters += self._reader.unknown_survey_counters()
-            self._rates.look(now_ms, counters.applied, counters.rejected_total)
-            return make_health(
-                now_ms,
-                surveys=surveys,
-                last_estimates={survey.id: self._reader.last_estimate_ms(survey.id) for survey in surveys},
-                counters=counters,
-                heartbeats=self._read_heartbeats(),
-                queue=self._reader.recompute_queue(),
-                rates=self._rates,
-                canary=self._worst_canary(surveys),
+        counters = sum((state.counters for state in snapshot.states), snapshot.unknown_survey)
+        self._rates.look(now_ms, counters.applied, counters.rejected_total)
+        canaries = [state.canary for state in snapshot.states if state.canary is not None]
+        return make_health(
+            now_ms,
+            surveys=[state.survey for state in snapshot.states],
+            last_estimates={state.survey.id: state.last_estimate_ms for state in snapshot.states},
+            counters=counters,
+            heartbeats=snapshot.heartbeats,
+            queue=snapshot.queue,
+            rates=self._rates,
+            canary=max(canaries, key=lambda score: abs(score.z) / score.limit, default=None),
+        )
+
+    def no_health(self, reason: str, *, store: ServiceState = "down") -> Health:
+        """Return the health while the store does not answer, or before it was read."""
+        return store_down(self._clock(), reason, surveys=self._reader.surveys(), store=store)
+
+    def _windows(self, survey: Survey, starts: Sequence[int], counted_ms: int | None) -> list[Window]:
+        now_ms = self._clock()
+        return [
+            window_of(
+                record,
+                self._truth(survey, record.window_start_ms),
+                window_state(survey, record, now_ms, counted_ms),
+                settles_ms(survey, record.window_start_ms),
             )
-        except StoreUnavailableError as error:
-            return store_down(now_ms, str(error), surveys=self._reader.surveys())
-
-    def alerts(self) -> Alerts:
-        """Evaluate the alert rules on what is stored: for installations without Prometheus."""
-        found = pipeline_alerts(self.health())
-        replaced = self._reader.superseded()
-        for survey in self._reader.surveys():
-            if survey.id not in replaced:
-                records = self._reader.records_by_age(survey)
-                found += [*threshold_alerts(survey, records), *assumption_alerts(survey, records)]
-        return Alerts("estimates", in_order(found))
-
-    def _window(self, survey: Survey, start_ms: int, counted_ms: int | None) -> Window | None:
-        record = self._reader.record(survey.id, start_ms)
-        if record is None:
-            return None
-        state = window_state(survey, record, self._clock(), counted_ms)
-        return window_of(record, self._truth(survey, start_ms), state, settles_ms(survey, start_ms))
-
-    def _worst_canary(self, surveys: Sequence[Survey]) -> CanaryScore | None:
-        """Return the score of the canary that is worst compared with its limit."""
-        scores = [score for survey in surveys if (score := self._reader.canary(survey)) is not None]
-        return max(scores, key=lambda score: abs(score.z) / score.limit, default=None)
-
-    def _read_heartbeats(self) -> list[Heartbeat]:
-        return self._heartbeats.read() if self._heartbeats is not None else []
+            for record in self._reader.records(survey.id, starts)
+        ]
 
     def _truth(self, survey: Survey, start_ms: int) -> Truth | None:
         truth = self._truths.read(survey.id, start_ms) if self._truths is not None else None
         if truth is None or len(truth.shares) != len(survey.mechanism.labels):
             return None
         return Truth(list(truth.shares), truth.devices, truth.settled)
+
+
+def stored_alerts(health: Health, snapshot: Snapshot | None) -> Alerts:
+    """Evaluate the alert rules on what is stored: for installations without Prometheus."""
+    found = pipeline_alerts(health)
+    for state in snapshot.states if snapshot is not None else ():
+        if not state.superseded:
+            found += threshold_alerts(state.survey, state.records) + assumption_alerts(state.survey, state.records)
+    return Alerts("estimates", in_order(found))
 
 
 def window_of(record: EstimateRecord, truth: Truth | None, state: WindowState, settles: int) -> Window:

@@ -244,6 +244,10 @@ class EstimateStore(Protocol):
         """Return the stored estimate of a window."""
         ...
 
+    def read_many(self, windows: Sequence[tuple[str, int]]) -> list[bytes | None]:
+        """Return the stored estimates of windows (survey id, start), in their order, in one round trip."""
+        ...
+
     def history(self, survey_id: str, window_ms: int) -> list[bytes]:
         """Return the points of a window's estimate history, oldest first."""
         ...

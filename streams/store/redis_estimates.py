@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from estimators.tally import Tally
@@ -54,6 +55,15 @@ class RedisEstimates:
         with translated(self._client):
             payload: bytes | None = self._client.get(self._connection.survey_key(survey_id, "estimate", window_ms))
         return payload
+
+    def read_many(self, windows: Sequence[tuple[str, int]]) -> list[bytes | None]:
+        """Return the stored estimates of windows (survey id, start), in their order, in one round trip."""
+        # No MGET: in a cluster the keys of two surveys lie on two machines.
+        with translated(self._client), self._client.pipeline(transaction=False) as pipe:
+            for survey_id, window_ms in windows:
+                pipe.get(self._connection.survey_key(survey_id, "estimate", window_ms))
+            payloads: list[bytes | None] = pipe.execute()
+        return payloads
 
     def history(self, survey_id: str, window_ms: int) -> list[bytes]:
         """Return the points of a window's estimate history, oldest first."""

@@ -294,6 +294,8 @@ def test_an_estimate_is_stored_only_by_the_owner_of_the_lock(store: Store) -> No
     assert store.estimates.window_starts("a-1") == []
     assert store.estimates.save("a-1", 1, secret, b"\0\xff", NOW_MS)
     assert store.estimates.read("a-1", 1) == b"\0\xff"
+    assert store.estimates.read_many([("a-1", 2), ("a-1", 1), ("b-1", 1), ("a-1", 1)]) == [None, b"\0\xff"] * 2
+    assert store.estimates.read_many([]) == []
 
 
 def test_windows_with_an_estimate_are_listed_oldest_first_until_they_expire(store: Store) -> None:

@@ -106,9 +106,9 @@ def converse(store: Store, surveys: Sequence[Survey], conversation: Conversation
 
     async def talk() -> Any:
         clock = ManualClock(NOW_MS)
-        reader = Reader(store, Known(*surveys), clock=clock)
         truths, heartbeats = options.pop("truths", None), options.pop("heartbeats", None)
-        views = Views(reader, truths=truths, heartbeats=heartbeats, clock=clock)
+        reader = Reader(store, Known(*surveys), heartbeats=heartbeats, clock=clock)
+        views = Views(reader, truths=truths, clock=clock)
         app = make_app(reader, value_limit=100, views=views, **options)
         async with TestClient(TestServer(app)) as client:
             return await conversation(client)

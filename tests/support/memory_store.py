@@ -285,6 +285,9 @@ class MemoryEstimates:
             self._shared.forget_expired()
             return self._shared.state.estimates.get((survey_id, window_ms), (None, 0))[0]
 
+    def read_many(self, windows: Sequence[tuple[str, int]]) -> list[bytes | None]:
+        return [self.read(*window) for window in windows]
+
     def history(self, survey_id: str, window_ms: int) -> list[bytes]:
         with self._shared.mutex:
             self._shared.forget_expired()

@@ -21,7 +21,7 @@ from streams.exporter.api import Alert, Alerts, CanaryScore, Health, SurveyHealt
 from streams.exporter.health import stale_after_ms
 from streams.exporter.pipeline import store_down
 from streams.exporter.reader import Reader
-from streams.exporter.views import Views
+from streams.exporter.views import Views, stored_alerts
 from streams.windows.record import AlertBound, EstimateRecord
 from tests.support.clock import ManualClock
 from tests.support.exporter import NOW_MS, Client, Known, converse, record_of, save
@@ -174,10 +174,13 @@ def test_the_old_id_of_a_changed_survey_is_not_evaluated_once_it_is_stale() -> N
     old_ms = NOW_MS - stale_after_ms(COLOUR) - 1
     save(store, msgspec.structs.replace(record(0.41, 0.2), computed_ms=old_ms))
     changed = parse_survey(survey_text(ladder="ladder = [0.5, 1.0, 3.0]") + RULES, "colour.toml")
-    views = Views(Reader(store, Known(COLOUR, changed), clock=clock), clock=clock)
+    reader = Reader(store, Known(COLOUR, changed), clock=clock)
+    views = Views(reader, clock=clock)
 
     def firing() -> list[tuple[str, str | None]]:
-        return [(alert.name, alert.survey) for alert in views.alerts().alerts if alert.state == "firing"]
+        snapshot = reader.snapshot()
+        alerts = stored_alerts(views.health(snapshot), snapshot).alerts
+        return [(alert.name, alert.survey) for alert in alerts if alert.state == "firing"]
 
     assert firing() == [("ThawEstimateStale", COLOUR.id), ("ThawFrequencyAboveThreshold", COLOUR.id)]
     save(store, record_of(changed, WEEK, [0.5, 0.3, 0.2]))
@@ -257,6 +260,34 @@ def test_a_failing_prometheus_is_reported_as_unreachable(status: int, body: Any)
     assert first == second
     assert first.source == ("prometheus" if body is ANSWER else "unreachable")
     assert asked == 1, "Prometheus is asked every other second, for any number of viewers"
+
+
+def test_a_prometheus_that_hangs_delays_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.exporter.alert_states.WAIT_SECONDS", 0.05)
+    asked, answers = 0, asyncio.Event()
+
+    async def rules(_request: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        await answers.wait()
+        return web.json_response(ANSWER)
+
+    async def talk() -> tuple[list[Alerts], Alerts]:
+        app = web.Application()
+        app.router.add_get("/api/v1/rules", rules)
+        async with TestServer(app) as server:
+            source = PrometheusAlerts(f"{server.make_url('/')}")
+            # One after the other: were each to wait for Prometheus, its time-out would end the first.
+            hung = [await source() for _ in range(3)] + await asyncio.gather(*(source() for _ in range(50)))
+            answers.set()
+            while (answer := await source()).source == "unreachable":
+                pass
+            return hung, answer
+
+    hung, answer = asyncio.run(talk())
+    assert {found.source for found in hung} == {"unreachable"}
+    assert answer.source == "prometheus"
+    assert asked == 1, "one question serves all"
 
 
 def test_a_prometheus_that_is_not_there_is_told_as_unreachable() -> None:

@@ -260,7 +260,8 @@ def test_the_last_estimate_is_the_newest_computation_of_the_newest_windows(store
     name = "thaw_last_estimate_timestamp_seconds"
     assert values_of(store, name, colour) == {colour.id: (NOW_MS - 400) / 1_000}
     reader = Reader(store, Known(colour), clock=ManualClock(NOW_MS))
-    assert Views(reader, clock=ManualClock(NOW_MS)).health().surveys[0].last_estimate_ms == NOW_MS - 400
+    health = Views(reader, clock=ManualClock(NOW_MS)).health(reader.snapshot())
+    assert health.surveys[0].last_estimate_ms == NOW_MS - 400
 
 
 def test_the_canary_of_the_page_and_of_the_metrics_is_the_same_number(store: MemoryStore) -> None:
@@ -268,7 +269,8 @@ def test_the_canary_of_the_page_and_of_the_metrics_is_the_same_number(store: Mem
     for age in range(8):
         save(store, record_of(canary, WEEK - age * MINUTE_MS, [0.6, 0.2, 0.2], users=2_000))
     clock = ManualClock(NOW_MS)
-    shown = Views(Reader(store, Known(canary), clock=clock), clock=clock).health().canary
+    reader = Reader(store, Known(canary), clock=clock)
+    shown = Views(reader, clock=clock).health(reader.snapshot()).canary
     assert shown is not None
     assert values_of(store, "thaw_canary_joint_z_score", canary) == {canary.id: shown.z}
     assert values_of(store, "thaw_limit_canary_z_score", canary) == {canary.id: shown.limit}

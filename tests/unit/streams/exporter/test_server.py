@@ -9,8 +9,10 @@ import pytest
 
 from streams.exporter.api import Alert, Alerts, Health, History, Windows
 from streams.exporter.feed import Feed, Listener
-from streams.exporter.server import HEADERS, PAGE
+from streams.exporter.guard import HEADERS
+from streams.exporter.server import PAGE
 from streams.exporter.views import MOST_WINDOWS, fresh_windows
+from streams.exporter.watcher import Seen
 from streams.store.heartbeats import Heartbeat
 from streams.store.truth import Truth as TrueShares
 from streams.windows.settled import settles_ms
@@ -338,12 +340,12 @@ def test_a_failed_look_does_not_end_the_feed(store: MemoryStore, monkeypatch: py
     looks = 0
     real = Feed.look
 
-    async def look(feed: Feed) -> None:
+    async def look(feed: Feed, seen: Seen) -> None:
         nonlocal looks
         looks += 1
         if looks == 1:
             raise RuntimeError("once")
-        await real(feed)
+        await real(feed, seen)
 
     monkeypatch.setattr(Feed, "look", look)
 

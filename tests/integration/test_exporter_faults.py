@@ -1,0 +1,182 @@
+"""The exporter while Redis or Kafka hang: it answers at once, names them, and recovers; and what it refuses to do."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams.local.kafka import ApacheKafka
+from streams.local.process import Child, free_ports
+from streams.local.redis import Redis
+from streams.settings import Settings
+from streams.store.connect import open_store
+from tests.support.deadline import until
+from tests.support.exporter import record_of
+from tests.support.services import running
+from tests.support.surveys import survey, survey_text
+
+pytestmark = pytest.mark.real
+
+LIMIT_SECONDS = 60.0
+
+
+class Exporter:
+    """A running exporter and requests to it."""
+
+    def __init__(self, folder: Path, redis: str, **env: str) -> None:
+        [self.port] = free_ports(1)
+        (folder / "colour.toml").write_text(survey_text())
+        more = {"THAW_REDIS": redis, "THAW_SURVEYS": str(folder), "THAW_EXPORTER_PORT": str(self.port)}
+        self.child = Child(
+            "exporter",
+            [sys.executable, "-m", "streams.cli", "exporter"],
+            log=folder / "exporter.log",
+            env=more | env,
+        )
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Return status and body; (0, "") before it listens."""
+        self.child.check()
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=LIMIT_SECONDS) as answer:
+                return int(answer.status), answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except (urllib.error.URLError, ConnectionError):
+            return 0, ""
+
+    def health(self) -> dict[str, Any]:
+        return dict(json.loads(self.get("/api/v1/health")[1] or "{}"))
+
+    def until_status(self, path: str, status: int) -> str:
+        return until(lambda: [body for found, body in [self.get(path)] if found == status], LIMIT_SECONDS, path)[0]
+
+
+@contextmanager
+def exporter(folder: Path, redis: str, **env: str) -> Iterator[Exporter]:
+    found = Exporter(folder, redis, **env)
+    try:
+        found.until_status("/", 200)
+        yield found
+    finally:
+        found.child.kill()
+
+
+@contextmanager
+def hung(child: Child) -> Iterator[None]:
+    """Stop a process without ending it: its connections stay open, and nothing answers."""
+    child.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        child.send_signal(signal.SIGCONT)
+
+
+def test_a_redis_that_hangs_delays_nobody_and_is_named(tmp_path: Path) -> None:
+    colour = survey()
+    with running(Redis) as redis:
+        store = open_store(Settings(redis=redis.url))
+        secret = store.queue.lock(colour.id, 0, 60_000)
+        assert secret is not None
+        assert store.estimates.save(colour.id, 0, secret, record_of(colour, 0, [0.5, 0.3, 0.2]).encode(), 2**52)
+        store.close()
+        with exporter(tmp_path, redis.url) as served:
+            windows = f"/api/v1/surveys/{colour.id}/windows"
+            assert served.until_status("/healthz", 200) == "ok\n"
+            assert served.get(windows)[0] == 200
+            with hung(redis.child):
+                told = served.until_status("/healthz", 503)
+                assert f"no answer from Redis at {redis.address} in time" in told
+                paths = ["/healthz", "/metrics", "/api/v1/health", "/api/v1/alerts", "/api/v1/surveys", "/", windows]
+                # Were each of them to wait for Redis, even four at a time, these would take minutes.
+                with ThreadPoolExecutor(12) as pool:
+                    asked = [pool.submit(served.get, path) for path in paths * 40]
+                    answers = [answer.result(LIMIT_SECONDS) for answer in asked]
+                assert {status for status, _ in answers} == {200, 503}
+                by_path = dict(zip(paths, answers, strict=False))
+                assert [by_path[path][0] for path in paths] == [503, 200, 200, 200, 200, 200, 503]
+                assert "\nthaw_store_up 0.0\n" in by_path["/metrics"][1]
+                assert '"name":"ThawStoreDown","state":"firing"' in by_path["/api/v1/alerts"][1]
+                health = json.loads(by_path["/api/v1/health"][1])
+                assert (health["status"], health["store"], health["kafka"]) == ("down", "down", "unknown")
+                assert (health["dirty_windows"], health["reports"], health["workers_alive"]) == (None, {}, None)
+                assert [entry["state"] for entry in health["surveys"]] == ["unknown"]
+                with urllib.request.urlopen(f"http://127.0.0.1:{served.port}/api/v1/events", timeout=60) as stream:
+                    events = [line for line in stream_lines(stream, b"data: ", 3) if b'"status":"down"' in line]
+                assert len(events) == 3, "the page hears that the exporter lives and Redis does not"
+            assert served.until_status("/healthz", 200) == "ok\n"
+            assert served.get(windows)[0] == 200
+
+
+def stream_lines(stream: Any, start: bytes, count: int) -> list[bytes]:
+    """Return the first lines of health events."""
+    found: list[bytes] = []
+    while len(found) < count:
+        line = stream.readline()
+        assert line, "the stream ended"
+        if line.startswith(start) and b'"reports_per_second"' in line:
+            found.append(line)
+    return found
+
+
+def test_a_kafka_that_hangs_is_named_by_the_workers(redis_url: str, key_prefix: str, tmp_path: Path) -> None:
+    with running(ApacheKafka) as kafka, exporter(tmp_path, redis_url, THAW_PREFIX=key_prefix) as served:
+        assert (served.health()["kafka"], served.health()["workers_alive"]) == ("unknown", 0)
+        env = {
+            "THAW_REDIS": redis_url,
+            "THAW_KAFKA": kafka.address,
+            "THAW_PREFIX": key_prefix,
+            "THAW_SURVEYS": str(tmp_path),
+            "THAW_INSTANCE": "w1",
+            "THAW_WORKER_PORT": "0",
+        }
+        with hung(kafka.child):
+            # Started while Kafka hangs: the worst case, since it cannot get as far as reading.
+            worker = Child(
+                "worker", [sys.executable, "-m", "streams.cli", "worker"], log=tmp_path / "worker.log", env=env
+            )
+            try:
+                until(lambda: served.health()["kafka"] == "down", LIMIT_SECONDS, "Kafka to be named")
+                health = served.health()
+                assert health["status"] == "stale"
+                assert health["reasons"][0].startswith("Kafka does not answer w1. ")
+                assert [entry["kafka"] for entry in health["workers"]] == ["down"]
+                assert "\nthaw_kafka_up 0.0\n" in served.get("/metrics")[1]
+                assert '"name":"ThawKafkaDown","state":"firing"' in served.get("/api/v1/alerts")[1]
+                kafka.child.send_signal(signal.SIGCONT)
+                until(lambda: served.health()["kafka"] == "up", LIMIT_SECONDS, "Kafka to be up again")
+            finally:
+                worker.kill()
+        until(lambda: served.health()["workers_dead"] == 1, LIMIT_SECONDS, "the killed worker to be shown as dead")
+        assert '\nthaw_workers{state="dead"} 1.0\n' in served.get("/metrics")[1]
+
+
+def refused(tmp_path: Path, *words: str, **env: str) -> str:
+    """Return what an exporter says that ends by itself."""
+    command = [sys.executable, "-m", "streams.cli", "exporter", *words]
+    child = Child("exporter", command, log=tmp_path / "refused.log", env=env)
+    try:
+        until(lambda: child.returncode is not None, LIMIT_SECONDS, "the exporter to refuse")
+        assert child.returncode == 1
+        return child.tail()
+    finally:
+        child.kill()
+
+
+def test_other_addresses_than_loopback_need_a_token_or_the_word_insecure(redis_url: str, tmp_path: Path) -> None:
+    assert "set THAW_TOKEN to require a token, listen on 127.0.0.1, or say --insecure" in refused(
+        tmp_path, "--bind", "0.0.0.0", THAW_EXPORTER_PORT="0"
+    )
+    for more in ({"THAW_TOKEN": "correct-horse-battery"}, {"THAW_INSECURE": "1"}):
+        with exporter(tmp_path, redis_url, THAW_BIND="0.0.0.0", **more) as served:
+            assert served.get("/api/v1/health")[0] == (401 if "THAW_TOKEN" in more else 200)
