@@ -2,8 +2,9 @@
 
 The mean is a ratio, s / f. A value m0 is accepted if s - m0 f, which is linear in the counts, lies within its noise as
 it would be if m0 were true: near -1 and +1 the rarer sign may not have been seen, and a variance from what was seen
-would be 0. While the rarer sign is rare, the exact binomial law of the signs is asked too, and a value is kept if
-either accepts it.
+would be 0. The noise has the variance and the skewness of the counts: on a sharp rung a single stray sign, rare as it
+is, goes further than the normal law allows. While the rarer sign is rare, the exact binomial law of the signs is asked
+too, and a value is kept if either accepts it.
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ from scipy import special
 
 from estimators.inference.key_value import KeyValueEstimate, KeyValueParameters
 from estimators.intervals.always_valid import YesNo
-from estimators.intervals.one_look import two_sided_z
-from estimators.intervals.rung_shares import RARE, spans
+from estimators.intervals.one_look import skewed_tail, two_sided_z
+from estimators.intervals.rung_shares import RARE, spans, stratified_ends
 
 Floats = NDArray[np.float64]
-CovarianceAt = Callable[[Floats, Floats], tuple[Floats, Floats, Floats]]
-"""From share and total to the variances of both and their covariance."""
+LoadsAt = Callable[[Floats, Floats], tuple[Floats, Floats]]
+"""From candidate shares and means [candidate, key] to the loads [rung, candidate, key] of every rung's own share and
+total in s - m f."""
 
 _MEANS = np.linspace(-1.0, 1.0, 401)[:, None]
-"""Candidate means. Fewer: ends are rounded outwards by more."""
+"""Candidate means. Fewer: ends lie further out."""
 _LEAST_SHARE = 1e-3
+_TINY, _NEARLY_ONE = 1e-100, 1.0 - 1e-12
 _MATTERS = 0.05
 
 
@@ -45,6 +48,10 @@ class SignCounts:
         truth, lie = [own.p2 for own in self.parameters], [1.0 - own.p1 for own in self.parameters]
         return YesNo.of(truth, lie, self.plus + self.minus, self.users)
 
+    def keys_at(self, chosen: NDArray[np.int64]) -> SignCounts:
+        """Return the counts of some keys."""
+        return SignCounts(self.parameters, self.users[:, chosen], self.plus[:, chosen], self.minus[:, chosen])
+
     def chance_of_plus(self, share: Floats, mean: Floats) -> Floats:
         """Return Pr(+1 | a sign was told), averaged over the signs that were told."""
         told = self.plus + self.minus
@@ -56,45 +63,104 @@ class SignCounts:
 
 
 def share_ends(
-    counts: SignCounts, weights: Floats, estimate: Floats, variance: Floats, alpha: float
+    counts: SignCounts, weights: Floats, estimate: Floats, variance: Floats, alpha: float, *, apart: bool
 ) -> tuple[Floats, Floats]:
-    """Return intervals of the shares: normal, or by the rungs' own laws where a rung that matters has rare answers."""
+    """Return intervals of the shares: normal, or by the rungs' own laws where a rung that matters has rare answers.
+
+    apart: the rungs may have different shares (stratified).
+    """
     reach = two_sided_z(alpha) * np.sqrt(variance)
     lower, upper = estimate - reach, estimate + reach
     questions = counts.presence
     rare = (questions.ones < RARE) | (questions.users - questions.ones < RARE)
     failing = np.flatnonzero(np.any(rare & (weights > _MATTERS), axis=0) & np.isfinite(estimate))
     if failing.size:
-        found = spans(questions.values_at(failing), alpha=alpha, population="sampling", shared=False)
-        low, high = found.weighted(weights[:, failing])
+        some = questions.values_at(failing)
+        if apart:
+            low, high = stratified_ends(some, alpha=alpha, population="sampling")
+        else:
+            low, high = spans(some, alpha=alpha, population="sampling", shared=False).weighted(weights[:, failing])
         lower[failing] = np.minimum(low, estimate[failing])
         upper[failing] = np.maximum(high, estimate[failing])
     return lower, upper
 
 
-def mean_ends(
-    counts: SignCounts, estimate: KeyValueEstimate, covariance_at: CovarianceAt, alpha: float
-) -> tuple[Floats, Floats]:
-    """Return intervals of the means; (-1, 1) where every mean is accepted, NaN where nothing is known of a key."""
-    known = np.isfinite(estimate.share)
-    share = np.where(known, np.clip(estimate.share, _LEAST_SHARE, 1.0), 0.5)
-    variance, total_variance, covariance = covariance_at(share + 0.0 * _MEANS, share * _MEANS)
-    spread = np.maximum(total_variance - 2.0 * _MEANS * covariance + _MEANS**2 * variance, 0.0)
-    distance = np.abs(estimate.total - _MEANS * estimate.share)
-    accepted = distance <= two_sided_z(alpha) * np.sqrt(spread)
-    plus, told = counts.plus.sum(axis=0), (counts.plus + counts.minus).sum(axis=0)
-    chance = counts.chance_of_plus(share, _MEANS)
-    below = special.bdtr(plus, np.maximum(told, 1.0).astype(np.int64), chance)
-    above = np.where(
-        plus > 0, special.bdtrc(np.maximum(plus - 1.0, 0.0), np.maximum(told, 1).astype(np.int64), chance), 1
+@dataclass(frozen=True)
+class MeanTails:
+    """How likely the counts are under every candidate mean: the smaller tail [candidate, key] of either law."""
+
+    of_difference: Floats
+    of_signs: Floats
+    known: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, counts: SignCounts, estimate: KeyValueEstimate, loads_at: LoadsAt) -> MeanTails:
+        """Ask both laws, at the estimated shares."""
+        known = np.isfinite(estimate.share)
+        share = np.where(known, np.clip(estimate.share, _LEAST_SHARE, 1.0), 0.5)
+        return cls(_tail_of_difference(counts, share, loads_at), _tail_of_signs(counts, share), known)
+
+    def ends(self, alpha: float) -> tuple[Floats, Floats]:
+        """Return intervals of the means; (-1, 1) where every mean is accepted, NaN where nothing is known of a key."""
+        tail = np.maximum(self.of_difference, self.of_signs)
+        # Where no mean is accepted, the least unlikely one stands.
+        best = np.argmax(tail, axis=0)
+        keys = np.arange(len(self.known))
+        level = np.minimum(alpha / 2.0, tail[best, keys])
+        accepted = tail >= level
+        first, last = np.argmax(accepted, axis=0), len(_MEANS) - 1 - np.argmax(accepted[::-1], axis=0)
+        lower = _crossing(tail, np.maximum(first - 1, 0), first, level)
+        upper = _crossing(tail, np.minimum(last + 1, len(_MEANS) - 1), last, level)
+        # Where the best candidate alone is accepted, neighbours keep the width above zero.
+        flat = upper <= lower
+        lower = np.where(flat, _MEANS[np.maximum(first - 1, 0), 0], lower)
+        upper = np.where(flat, _MEANS[np.minimum(last + 1, len(_MEANS) - 1), 0], upper)
+        return np.where(self.known, lower, np.nan), np.where(self.known, upper, np.nan)
+
+
+def _crossing(tail: Floats, outside: NDArray[np.int64], inside: NDArray[np.int64], level: Floats) -> Floats:
+    """Return where the tail reaches the level between two candidates: on the line between their normal scores."""
+    keys = np.arange(tail.shape[1])
+    low, high, at = (
+        special.ndtri(np.clip(part, _TINY, _NEARLY_ONE)) for part in (tail[outside, keys], tail[inside, keys], level)
     )
-    rare = (np.minimum(plus, told - plus) < RARE) & (told > 0)
-    accepted |= rare & (np.minimum(below, above) > alpha / 2.0)
-    # Where no mean is accepted, the least unlikely one stands.
-    best = np.argmin(np.where(spread > 0, distance / np.sqrt(np.maximum(spread, 1e-300)), np.inf), axis=0)
-    accepted[best, np.arange(len(share))] = True
-    first = np.argmax(accepted, axis=0)
-    last = len(_MEANS) - 1 - np.argmax(accepted[::-1], axis=0)
-    lower = _MEANS[np.maximum(first - 1, 0), 0]
-    upper = _MEANS[np.minimum(last + 1, len(_MEANS) - 1), 0]
-    return np.where(known, lower, np.nan), np.where(known, upper, np.nan)
+    part = np.divide(at - low, high - low, out=np.zeros_like(high), where=high > low)
+    start, end = _MEANS[outside, 0], _MEANS[inside, 0]
+    return np.asarray(start + np.clip(part, 0.0, 1.0) * (end - start))
+
+
+def _tail_of_signs(counts: SignCounts, share: Floats) -> Floats:
+    """Return the smaller tail of the number of +1 among the signs that were told; 0 where both signs are common."""
+    plus, told = counts.plus.sum(axis=0), (counts.plus + counts.minus).sum(axis=0)
+    found = np.zeros(np.broadcast_shapes(_MEANS.shape, share.shape))
+    rare = np.flatnonzero((np.minimum(plus, told - plus) < RARE) & (told > 0))
+    if rare.size:
+        chance = counts.keys_at(rare).chance_of_plus(share[rare], _MEANS)
+        up, trials = plus[rare], told[rare].astype(np.int64)
+        above = np.where(up > 0, special.bdtrc(np.maximum(up - 1.0, 0.0), trials, chance), 1.0)
+        found[:, rare] = np.minimum(special.bdtr(up, trials, chance), above)
+    return found
+
+
+def _tail_of_difference(counts: SignCounts, share: Floats, loads_at: LoadsAt) -> Floats:
+    """Return the tail of s - m f on the side where it was seen."""
+    of_share, of_total = loads_at(share + 0.0 * _MEANS, _MEANS)
+    shape = np.broadcast_shapes(_MEANS.shape, share.shape)
+    seen, variance, third, step = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    for g, own in enumerate(counts.parameters):
+        users = counts.users[g]
+        up = (of_share[g] / own.presence + of_total[g] / own.sign) / np.maximum(users, 1.0)
+        down = (of_share[g] / own.presence - of_total[g] / own.sign) / np.maximum(users, 1.0)
+        rate, tilt = 1.0 - own.p1 + own.presence * share, own.sign * share * _MEANS
+        for_up, for_down = np.maximum(rate + tilt, 0.0) / 2.0, np.maximum(rate - tilt, 0.0) / 2.0
+        mean, rest = up * for_up + down * for_down, 1.0 - for_up - for_down
+        above, below = up - mean, down - mean
+        seen += up * counts.plus[g] + down * counts.minus[g] - users * mean
+        variance += users * (for_up * above**2 + for_down * below**2 + rest * mean**2)
+        third += users * (for_up * above**3 + for_down * below**3 - rest * mean**3)
+        step = np.maximum(step, np.where(users > 0, np.maximum(np.abs(up), np.abs(down)), 0.0))
+    variance = np.maximum(variance, _TINY)
+    deviation = np.sqrt(variance)
+    # Half an answer of the largest step: counts are whole.
+    distance = (np.abs(seen) - 0.5 * step) / deviation
+    return skewed_tail(distance, np.sign(seen) * third / (variance * deviation))

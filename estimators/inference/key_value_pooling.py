@@ -25,7 +25,7 @@ from estimators.inference.key_value import (
     graph_averages,
     key_value_moments,
 )
-from estimators.inference.key_value_intervals import SignCounts, mean_ends, share_ends
+from estimators.inference.key_value_intervals import MeanTails, SignCounts, share_ends
 from estimators.inference.pooling_result import (
     SCORING_STEPS,
     SCORING_TOLERANCE,
@@ -36,6 +36,7 @@ from estimators.inference.pooling_result import (
     uninformative_notes,
 )
 from estimators.intervals.one_look import check_alpha, two_sided_z
+from estimators.intervals.rung_shares import stratified_variance
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -216,8 +217,7 @@ def pool_key_values(
     chosen, notes = choose_method(method, p_value, len(counts.parameters), notes)
     apart = chosen == "stratified"
     estimate = stratified_key_values(counts) if apart else pooled
-    covariance_at = partial(stratified_covariance if apart else pooled_covariance, counts)
-    variance = _share_variance(counts, estimate, scale, population)
+    variance = _share_variance(counts, estimate, scale, population, apart=apart)
     share, mean = estimate.share, estimate.mean
     if chosen == "mle":
         likely, reasons = likely_key_values(counts)
@@ -225,13 +225,14 @@ def pool_key_values(
         notes = (*notes, *reasons)
     weights = _part_of_users(counts) if apart else _part_of_information(counts, estimate)
     signs = counts.signs
+    means = MeanTails.of(signs, estimate, partial(stratified_loads if apart else pooled_loads, counts))
 
     def ends(error: float) -> tuple[Floats, Floats]:
-        shares = share_ends(signs, weights, estimate.share, variance, error)
-        return _around(scale, share, mean, shares, mean_ends(signs, estimate, covariance_at, error))
+        shares = share_ends(signs, weights, estimate.share, variance, error, apart=apart)
+        return _around(scale, share, mean, shares, means.ends(error))
 
     # A mean that could be anything is not estimable: its value would only mislead, its band says so.
-    lower, upper = mean_ends(signs, estimate, covariance_at, alpha)
+    lower, upper = means.ends(alpha)
     lost = (lower <= -1.0) & (upper >= 1.0)
     unknown = np.isnan(share)
     found = Combined(
@@ -239,6 +240,8 @@ def pool_key_values(
         _interleave(scale**2 * variance, np.where(lost, np.nan, estimate.mean_variance)),
         ends,
     ).without(_interleave(unknown, unknown))
+    if np.any(unknown):
+        notes = (*notes, f"{int(np.sum(unknown))} keys have no estimate: fewer than two people were asked")
     if np.any(lost):
         notes = (*notes, f"{int(np.sum(lost))} means are not estimable: too few people have the key")
     return finish(
@@ -253,10 +256,14 @@ def pool_key_values(
     )
 
 
-def _share_variance(counts: KeyValueCounts, estimate: KeyValueEstimate, scale: float, population: Population) -> Floats:
+def _share_variance(
+    counts: KeyValueCounts, estimate: KeyValueEstimate, scale: float, population: Population, *, apart: bool
+) -> Floats:
     """Return the variance of the shares; for a fleet without the spread of who has the key."""
     if population == "sampling":
-        return estimate.share_variance
+        # Rungs that differ: their random sizes add to the spread of a sample.
+        found = stratified_variance(counts.signs.presence, "sampling") if apart else estimate.share_variance
+        return np.where(np.isfinite(estimate.share), found, np.nan)
     inside = np.clip(scale * estimate.share, 0.0, 1.0)
     spread = inside * (1.0 - inside) / (scale**2 * max(counts.fleet, 1))
     return np.asarray(np.maximum(estimate.share_variance - spread, 0.0))
@@ -276,25 +283,22 @@ def _around(
     )
 
 
-def stratified_covariance(counts: KeyValueCounts, share: Floats, total: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return variances and covariance of the stratified (f, s) if these were the shares and totals of every rung."""
-    parts = _part_of_users(counts)
-    sums = [np.zeros_like(share + total) for _ in range(3)]
-    for own, users, part in zip(counts.parameters, counts.users, parts, strict=True):
-        for i, moment in enumerate(key_value_moments(share, total, own)):
-            sums[i] = sums[i] + part**2 * moment / np.maximum(users, 1.0)
-    return sums[0], sums[1], sums[2]
+def stratified_loads(counts: KeyValueCounts, share: Floats, mean: Floats) -> tuple[Floats, Floats]:
+    """Return what every rung's own share and total weigh in s - m f, [rung, candidate, key]: its part of the users."""
+    parts = _part_of_users(counts)[:, None, :] + 0.0 * share
+    return -mean * parts, parts
 
 
-def pooled_covariance(counts: KeyValueCounts, share: Floats, total: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the inverse information about (f, s) if these were the common shares and totals."""
-    pilot = _inside(share, total)
-    a = b = c = np.zeros_like(share + total)
-    for own, users in zip(counts.parameters, counts.users, strict=True):
-        p, r, q = _precision(*pilot, own, users)
-        a, b, c = a + p, b + r, c + q
-    determinant = np.maximum(a * c - b * b, np.finfo(float).tiny)
-    return c / determinant, a / determinant, -b / determinant
+def pooled_loads(counts: KeyValueCounts, share: Floats, mean: Floats) -> tuple[Floats, Floats]:
+    """Return the same with rungs weighed by their information, if these were the common shares and means."""
+    pilot = _inside(share, share * mean)
+    parts = [_precision(*pilot, own, users) for own, users in zip(counts.parameters, counts.users, strict=True)]
+    p, r, q = (np.array(column) for column in zip(*parts, strict=True))
+    a, b, c = p.sum(axis=0), r.sum(axis=0), q.sum(axis=0)
+    # Nobody asked: nothing to weigh.
+    determinant = np.where(a > 0, a * c - b * b, 1.0)
+    of_share, of_total = (-mean * c - b) / determinant, (mean * b + a) / determinant
+    return of_share * p + of_total * r, of_share * r + of_total * q
 
 
 def _part_of_users(counts: KeyValueCounts) -> Floats:

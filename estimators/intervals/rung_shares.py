@@ -18,6 +18,7 @@ from estimators.estimates import Population
 from estimators.intervals.always_valid import YesNo
 from estimators.intervals.exact_shares import exact_limits, exact_near
 from estimators.intervals.one_look import two_sided_z
+from estimators.intervals.rare_sums import gamma_distances
 
 Floats = NDArray[np.float64]
 
@@ -41,12 +42,23 @@ _STEPS = 12
 
 
 @dataclass(frozen=True)
+class RareCounts:
+    """Which counts of a sample are rare, and the counts, in normal form: truth above lie."""
+
+    rare: NDArray[np.bool_]
+    asked: YesNo
+    alpha: float
+
+
+@dataclass(frozen=True)
 class Spans:
     """Per rung and value: a centre, and the distances down and up to the ends of its interval."""
 
     centre: Floats
     down: Floats
     up: Floats
+    counts: RareCounts | None = None
+    """For a sample; the exact intervals of a fleet, whose errors are few, are wide enough to be combined alone."""
 
     def weighted(self, weights: Floats, between: Floats | float = 0.0) -> tuple[Floats, Floats]:
         """Return the ends of the interval of sum_g weights[g] share[g], per value.
@@ -54,16 +66,60 @@ class Spans:
         between is a further squared distance, for what scatters beside the rungs' own shares. A centre outside [0, 1]
         must not eat up the room that another rung needs: the ends reach at least as far as from possible centres.
         """
-        lower, upper = self.centre - self.down, self.centre + self.up
         possible = np.clip(self.centre, 0.0, 1.0)
+        none = np.zeros(self.centre.shape, dtype=np.bool_)
+        low, high = self._combined((self.centre, possible), weights, none, between)
+        if self.counts is None:
+            return low, high
+        together = self.counts.rare & (weights > 0)
+        several = together.sum(axis=0) > 1
+        if not several.any():
+            return low, high
+        # Added in full, exact intervals that share alpha hold whatever the laws are (Bonferroni): far enough anywhere.
+        far = self._combined((self.centre, possible), weights, together, between)
+        sums = self._sums(weights, together, between)
+        reaching = np.maximum(far[0], sums[0]), np.minimum(far[1], sums[1])
+        return np.where(several, reaching[0], low), np.where(several, reaching[1], high)
+
+    def _combined(
+        self, centres: tuple[Floats, ...], weights: Floats, full: NDArray[np.bool_], between: Floats | float
+    ) -> tuple[Floats, Floats]:
+        """Return the outermost ends from any of the centres; distances of the rungs in `full` add up in full."""
+        lower, upper = self.centre - self.down, self.centre + self.up
         ends = []
-        for centre in (self.centre, possible):
+        for centre in centres:
             middle = np.sum(weights * centre, axis=0)
-            down = np.sqrt(np.sum((weights * np.maximum(centre - lower, 0.0)) ** 2, axis=0) + between)
-            up = np.sqrt(np.sum((weights * np.maximum(upper - centre, 0.0)) ** 2, axis=0) + between)
+            distances = (weights * np.maximum(centre - lower, 0.0), weights * np.maximum(upper - centre, 0.0))
+            down, up = (
+                np.sqrt(
+                    np.sum(np.where(full, part, 0.0), axis=0) ** 2
+                    + np.sum(np.where(full, 0.0, part) ** 2, axis=0)
+                    + between
+                )
+                for part in distances
+            )
             ends.append((middle - down, middle + up))
-        (low, high), (possible_low, possible_high) = ends
-        return np.minimum(low, possible_low), np.maximum(high, possible_high)
+        return np.minimum.reduce([low for low, _ in ends]), np.maximum.reduce([high for _, high in ends])
+
+    def _sums(self, weights: Floats, together: NDArray[np.bool_], between: Floats | float) -> tuple[Floats, Floats]:
+        """Return the ends with the rare counts of all rungs as one weighted sum; rare absences are another one."""
+        assert self.counts is not None
+        asked, alpha = self.counts.asked, self.counts.alpha
+        others = ~together
+        down = np.sum(np.where(others, weights * self.down, 0.0) ** 2, axis=0) + between
+        up = np.sum(np.where(others, weights * self.up, 0.0) ** 2, axis=0) + between
+        slope = asked.truth - asked.lie
+        raw = (asked.ones / asked.users - asked.lie) / slope
+        middle = np.sum(np.where(others, weights * self.centre, weights * raw), axis=0)
+        absent = asked.users - asked.ones
+        mirrored = absent < asked.ones
+        for group, counts in ((together & ~mirrored, asked.ones), (together & mirrored, absent)):
+            steps = np.where(group, weights / (asked.users * slope), 0.0)
+            below, above = gamma_distances(steps, np.where(group, counts, 0.0), asked.users, alpha)
+            if counts is absent:
+                below, above = above, below
+            down, up = down + below**2, up + above**2
+        return middle - np.sqrt(down), middle + np.sqrt(up)
 
 
 def spans(questions: YesNo, *, alpha: float, population: Population, shared: bool = True) -> Spans:
@@ -83,7 +139,7 @@ def spans(questions: YesNo, *, alpha: float, population: Population, shared: boo
     if population == "fleet":
         quiet = live & ~rare & (users * answer_variance(truth, lie, centre, "fleet") < QUIET)
     sharing = np.broadcast_to((rare | quiet).sum(axis=0) if shared else 1, rare.shape)
-    found = Spans(centre, down, up)
+    found = Spans(centre, down, up, RareCounts(rare, asked, alpha) if population == "sampling" else None)
     for place in zip(*np.nonzero(quiet), strict=True):
         law = (int(users[place]), float(truth[place]), float(lie[place]), int(ones[place]))
         centre[place], down[place], up[place] = exact_near(*law, alpha / int(sharing[place]))

@@ -14,6 +14,9 @@ from pathlib import Path
 from tests.calibration import report
 from tests.calibration.suite import FORMS, run
 
+_SECONDS_BETWEEN_LINES = 60.0
+"""How often progress is told where it cannot replace itself."""
+
 
 def main(arguments: list[str]) -> int:
     """Run, print what fails, end with one line; the status is 1 if anything is below its promise."""
@@ -21,19 +24,32 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="the short form: the cells that `make test` runs")
     parser.add_argument("--seed", type=int, default=1, help="another seed draws other windows; default 1")
     parser.add_argument("--only", nargs="+", default=[], metavar="MECHANISM", help="the bands of these mechanisms only")
+    parser.add_argument(
+        "--cells", default="", metavar="PATTERN", help="the bands of cells whose name matches this only"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every count to this file")
     parser.add_argument("--write", action="store_true", help="write table and picture of the short form too")
     chosen = parser.parse_args(arguments)
     begun, terminal = time.monotonic(), sys.stderr.isatty()
+    said = begun
 
     def progress(done: int, total: int, failures: list[str]) -> None:
+        nonlocal said
         for line in failures:
             print(f"below: {line}", flush=True)
-        if terminal:
-            left = (time.monotonic() - begun) * (total / done - 1) / 60
-            print(f"\r{done} of {total} parts, {left:.0f} minutes left ", end="", file=sys.stderr, flush=True)
+        now = time.monotonic()
+        if terminal or now - said > _SECONDS_BETWEEN_LINES:
+            said = now
+            text = f"{done} of {total} parts, {(now - begun) * (total / done - 1) / 60:.0f} minutes left"
+            print(f"\r{text} " if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
 
-    findings = run(FORMS["short" if chosen.quick else "long"], chosen.seed, only=chosen.only, progress=progress)
+    findings = run(
+        FORMS["short" if chosen.quick else "long"],
+        chosen.seed,
+        only=chosen.only,
+        cells_like=chosen.cells,
+        progress=progress,
+    )
     if terminal:
         print(file=sys.stderr)
     for kind, lines in (("close", findings.close()), ("above", findings.above())):
@@ -41,7 +57,7 @@ def main(arguments: list[str]) -> int:
             print(f"{kind}: {line}")
     if chosen.json:
         chosen.json.write_text(report.as_json(findings), encoding="utf-8")
-    if chosen.write or not (chosen.quick or chosen.only):
+    if chosen.write or not (chosen.quick or chosen.only or chosen.cells):
         report.write(findings)
     print(report.statement(findings))
     print(report.closing_line(findings))

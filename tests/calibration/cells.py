@@ -49,8 +49,12 @@ NAMED: tuple[tuple[str, int, tuple[float, ...], str, Layout, int, Population], .
     ("lpp", 2, (0.1, 6.0), "other means", "top rung", 1_000, "sampling"),
     ("pckv_ue", 2, (0.1, 6.0), "means", "top rung", 150, "fleet"),
     ("pckv_ue", 5, (1.0, 4.0), "means", "mixed", 1_000, "fleet"),
+    ("urr", 5, (0.1, 6.0), "uneven", "laggards", 20, "sampling"),
+    ("urap", 5, (1.0, 4.0), "equal", "early", 20, "sampling"),
+    ("lpp", 5, (0.1, 6.0), "means", "mixed", 20, "sampling"),
 )
-"""Where plain bands were seen to fail: mechanism, values, ladder, people, layout, users, population model."""
+"""Where plain bands, or earlier ones of ours, were seen to fail: mechanism, values, ladder, people, layout, users,
+population model."""
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,32 @@ window. So trials are independent, and their number of hits is at most as spread
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from scipy import stats
 
 LEAST, MOST, LEAST_ALL = 0.935, 0.985, 0.94
 """Coverage of bands of 95 % must lie between LEAST and MOST, of all bands at once not below LEAST_ALL."""
-Stages = tuple[tuple[int, float], ...]
-LONG: Stages = ((64, 0.89), (400, 0.93), (3_000, 0.0))
-SHORT: Stages = ((48, 0.9), (240, 0.0))
-"""Windows of a cell, and the coverage below which it goes on to the next stage, which has fresh windows."""
+TOO_WIDE_LEVEL = 1e-3
+"""A class whose coverage is at most MOST is called above with at most this probability."""
+
+
+class Stage(NamedTuple):
+    """Windows of a cell, and when it goes on to the next stage, which has fresh windows."""
+
+    windows: int
+    low: float = 0.0
+    """Coverage below which more windows are needed to say whether the cell is below."""
+    high: float = 1.0
+    """Coverage above which more windows are needed to say whether it is above."""
+    high_windows: int = 0
+    """Windows of a cell that is here only because it looks too high; 0: as many as the others."""
+
+
+Stages = tuple[Stage, ...]
+LONG: Stages = (Stage(64, 0.89, 0.99), Stage(400, 0.93, 0.99, high_windows=200), Stage(3_000, high_windows=1_000))
+SHORT: Stages = (Stage(48, 0.9), Stage(240))
+"""The short form does not look for bands that are too wide: that takes more windows than it has time for."""
 
 
 @dataclass(frozen=True)

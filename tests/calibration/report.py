@@ -43,11 +43,12 @@ def statement(findings: Findings) -> str:
 def table(findings: Findings) -> str:
     """Return the generated block of the page."""
     lines = [f"`{closing_line(findings)}` ({statement(findings)}).", ""]
-    lines += ["| mechanism | method | cells | lowest coverage | all at once | undefined | half-width / plain | plain |"]
-    lines += ["|---|---|---|---|---|---|---|---|"]
+    heads = ("mechanism", "method", "cells", "lowest coverage", "all at once", "above", "undefined")
+    lines += [f"| {' | '.join((*heads, 'half-width / plain', 'plain'))} |", "|---" * (len(heads) + 2) + "|"]
     ordered = sorted(findings.outcomes, key=lambda outcome: (outcome.mechanism, outcome.method))
     for (mechanism, method), group in itertools.groupby(ordered, key=lambda o: (o.mechanism, o.method)):
         lines.append(_row(mechanism, method, list(group)))
+    lines += _above(ordered)
     lines += ["", "| alert bound | side | alpha | false alarms |", "|---|---|---|---|"]
     for found in findings.alarms:
         lines.append(
@@ -65,6 +66,26 @@ def table(findings: Findings) -> str:
     return "\n".join(lines)
 
 
+def _above(ordered: list[Outcome]) -> Iterator[str]:
+    """Yield where bands are wider than they need to be, by mechanism and population model."""
+    grouped: dict[tuple[str, str], list[tuple[str, int, Outcome]]] = {}
+    for outcome in ordered:
+        if outcome.above:
+            layout, number, population = outcome.setting.split(", ")[-3:]
+            grouped.setdefault((outcome.mechanism, population), []).append((layout, int(number[2:]), outcome))
+    if not grouped:
+        return
+    yield from ("", "| above | population | cells | rungs | users | highest coverage |", "|---|---|---|---|---|---|")
+    for (mechanism, population), found in grouped.items():
+        layouts = ", ".join(sorted({layout for layout, _, _ in found}))
+        users = sorted({number for _, number, _ in found})
+        highest = max(
+            part.hits.rate for _, _, outcome in found for part in outcome.classes.values() if part.rarest >= 1.0
+        )
+        between = f"{users[0]:,}" if len(users) == 1 else f"{users[0]:,} to {users[-1]:,}"
+        yield f"| {mechanism} | {population} | {len(found)} | {layouts} | {between} | {highest:.4f} |"
+
+
 def _row(mechanism: str, method: str, group: list[Outcome]) -> str:
     lowest = min(group, key=lambda outcome: outcome.worst[1].hits.rate)
     name, worst = lowest.worst
@@ -79,7 +100,8 @@ def _row(mechanism: str, method: str, group: list[Outcome]) -> str:
     plain = [part.wald_held / part.wald_windows for part in parts if part.wald_windows]
     return (
         f"| {mechanism} | {method} | {len(group)} | {worst.hits.rate:.3f} ({name}, {lowest.windows} windows) | "
-        f"{together:.3f} | {undefined:.3f} | {f'{median(ratios):.2f}' if ratios else '-'} | "
+        f"{together:.3f} | {sum(outcome.above for outcome in group)} | {undefined:.3f} | "
+        f"{f'{median(ratios):.2f}' if ratios else '-'} | "
         f"{f'{min(plain):.3f}' if plain else '-'} |"
     )
 

@@ -12,7 +12,7 @@ from estimators.estimates import Estimates, Method, Population
 from estimators.tally import Tally
 from tests.calibration.cells import SINGLE_DEVICES, Setting
 from tests.calibration.counts import drawer
-from tests.calibration.judge import LEAST, LEAST_ALL, LONG, MOST, Hits, Stages
+from tests.calibration.judge import LEAST, LEAST_ALL, LONG, MOST, TOO_WIDE_LEVEL, Hits, Stages
 from tests.calibration.wald import wald_band
 from tests.calibration.worlds import World
 
@@ -97,8 +97,14 @@ class Outcome:
         """A band of width zero, or an undefined one without a word about it."""
         return self.zero_width > 0 or self.unexplained > 0
 
-    def above(self, level: float) -> bool:
-        return any(p.rarest >= 1.0 and p.hits.significantly_above(MOST, level) for p in self.classes.values())
+    def too_high(self, margin: float) -> bool:
+        """Tell whether more windows are needed to say that bands are not too wide where nothing is rare."""
+        return any(part.rarest >= 1.0 and part.hits.rate > margin for part in self.classes.values())
+
+    @property
+    def above(self) -> bool:
+        """Bands hold too often where the rarest answer that matters is expected at least once."""
+        return any(p.rarest >= 1.0 and p.hits.significantly_above(MOST, TOO_WIDE_LEVEL) for p in self.classes.values())
 
 
 def run_setting(
@@ -116,25 +122,27 @@ def _last_stages(
     methods = setting.methods
     if single and setting.users > SINGLE_DEVICES:
         return
-    for stage, (windows, margin) in enumerate(stages):
+    limits = dict.fromkeys(methods, stages[0].windows)
+    for stage, (_, low, high, _) in enumerate(stages):
         rng = np.random.default_rng([seed, setting.seed, stage])
-        outcomes = {method: Outcome(setting.world.name, setting.id, method, stage) for method in methods}
-        for window in range(windows):
+        outcomes = {method: Outcome(setting.world.name, setting.id, method, stage) for method in limits}
+        for window in range(max(limits.values())):
             people, truth = setting.people(rng)
             tally = draw(people, rng)
-            for method, outcome in outcomes.items():
+            open_ = {method: outcome for method, outcome in outcomes.items() if window < limits[method]}
+            for method, outcome in open_.items():
                 found = estimate(tally, method=method, population=setting.population, alpha=ALPHA)
                 count(outcome, setting.world, window, tally, truth, found)
-            compare(outcomes, setting, window, tally, truth)
-        last = stage + 1 == len(stages)
-        going_on = []
+            compare(open_, setting, window, tally, truth)
+        limits = {}
         for method, outcome in outcomes.items():
-            if last or outcome.below(level) or not outcome.too_low(margin):
+            too_low, too_high = outcome.too_low(low), outcome.too_high(high)
+            if stage + 1 == len(stages) or outcome.below(level) or not (too_low or too_high):
                 yield outcome
             else:
-                going_on.append(method)
-        methods = tuple(going_on)
-        if not methods:
+                following = stages[stage + 1]
+                limits[method] = following.windows if too_low else following.high_windows or following.windows
+        if not limits:
             return
 
 

@@ -125,7 +125,7 @@ def test_right_bands_are_not_reported() -> None:
     where = setting("grr", 5, (0.5, 1.0, 2.0), "equal", "mixed", 10_000, "fleet")
     for outcome in run_setting(where, 3, LEVEL, SHORT):
         assert not outcome.below(LEVEL), outcome
-        assert not outcome.above(LEVEL), outcome
+        assert not outcome.above, outcome
 
 
 def test_verdicts_are_exact_tails() -> None:

@@ -263,6 +263,7 @@ def test_a_tally_of_few_answers_gives_null_and_not_nonsense() -> None:
         assert np.isnan(found.value[2:]).all()
         assert found.users == 3
         assert found.notes[0] == "5 users on rungs that carry no information are left out"
+        assert "2 keys have no estimate: fewer than two people were asked" in found.notes
 
 
 def test_impossible_counts_are_refused() -> None:

@@ -85,6 +85,43 @@ def test_two_rungs_with_shares_of_their_own_are_covered_exactly_enumerated() -> 
         assert covered >= LEAST, f"levels {first}, {second}, shares {shares}: {covered:.4f}"
 
 
+@pytest.mark.parametrize("alpha", [0.05, 0.001])
+@pytest.mark.parametrize("users", [(1, 19), (2, 18), (10, 10), (19, 1)])
+@pytest.mark.parametrize("levels", [(0.1, 6.0), (1.0, 4.0), (6.0, 6.0)])
+def test_a_sample_of_few_on_two_rungs_is_covered_exactly_enumerated(
+    levels: tuple[float, float], users: tuple[int, int], alpha: float
+) -> None:
+    """Distances added as squares missed up to 17 % of outcomes at either level: one device cannot go as far as 2 sd."""
+    pairs = [probabilities(level, 2) for level in levels]
+    for shares in ((0.02, 0.02), (0.5, 0.5), (0.97, 0.97), (0.9, 0.1), (0.0, 1.0)):
+        assert missed_by_two_rungs(users, pairs, shares, alpha) <= alpha, f"shares {shares}"
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.01, 0.001])
+def test_rare_counts_that_are_never_lies_are_covered_at_the_level_for_many_values(alpha: float) -> None:
+    """Two rungs of 50 users, truth 0.46 and 0.96, share 0.02: the lower end stopped above 0 in 0.8 % at level 0.001."""
+    pairs = [(0.46, 0.0), (0.96, 0.0)]
+    for shares in ((0.02, 0.02), (0.0, 0.04), (0.1, 0.0)):
+        assert missed_by_two_rungs((52, 48), pairs, shares, alpha) <= alpha, f"shares {shares}"
+
+
+def missed_by_two_rungs(
+    users: tuple[int, int], pairs: list[tuple[float, float]], shares: tuple[float, float], alpha: float
+) -> float:
+    """The probability, over all outcomes of a sample, that the interval of the mean share misses it."""
+    rungs = list(zip(users, shares, pairs, strict=True))
+    first, second = (law(size, share, *pair, "sampling")[1] for size, share, pair in rungs)
+    # Outcomes that never happen take no time.
+    likely = [np.flatnonzero(chances > 1e-12) for chances in (first, second)]
+    grid = np.array(list(product(*likely)), dtype=np.int64).T
+    sizes = np.array(users)
+    questions = YesNo.of([pair[0] for pair in pairs], [pair[1] for pair in pairs], grid, sizes)
+    lower, upper = spans(questions, alpha=alpha, population="sampling").weighted((sizes / sizes.sum())[:, None])
+    target = float(sizes @ np.array(shares) / sizes.sum())
+    chances = first[grid[0]] * second[grid[1]]
+    return float(chances[(lower > target + 1e-12) | (upper < target - 1e-12)].sum())
+
+
 @pytest.mark.parametrize("population", ["fleet", "sampling"])
 def test_no_interval_has_width_zero_and_each_holds_its_estimate(population: Population) -> None:
     for users, epsilon in product((1, 2, 20, 500), (0.1, 6.0, 20.0)):
