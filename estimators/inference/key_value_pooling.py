@@ -6,7 +6,7 @@ key, and the mean of the value over all people (0 without the key). The mean amo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -240,10 +240,6 @@ def pool_key_values(
         _interleave(scale**2 * variance, np.where(lost, np.nan, estimate.mean_variance)),
         ends,
     ).without(_interleave(unknown, unknown))
-    if np.any(unknown):
-        notes = (*notes, f"{int(np.sum(unknown))} keys have no estimate: fewer than two people were asked")
-    if np.any(lost):
-        notes = (*notes, f"{int(np.sum(lost))} means are not estimable: too few people have the key")
     return finish(
         labels,
         found,
@@ -252,8 +248,16 @@ def pool_key_values(
         population=population,
         alpha=alpha,
         homogeneity_p=p_value,
-        notes=notes,
+        notes=(*notes, *_missing(unknown, lost)),
     )
+
+
+def _missing(unknown: NDArray[np.bool_], lost: NDArray[np.bool_]) -> Iterator[str]:
+    """Yield notes about keys without an estimate and means that could be anything."""
+    if np.any(unknown):
+        yield f"{int(np.sum(unknown))} keys have no estimate: fewer than two people were asked"
+    if np.any(lost):
+        yield f"{int(np.sum(lost))} means are not estimable: too few people have the key"
 
 
 def _share_variance(
