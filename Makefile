@@ -19,7 +19,7 @@ PARALLEL = $(MAKE) --no-print-directory --silent --jobs=3
 # skip (or fail, in CI), and the demo uses its fallback.
 TOLERATE = || [ $$? -eq 3 ]
 
-.PHONY: help demo setup check format test test-pure test-real kafka bench calibrate reproduce generated chaos soak screenshots clean force
+.PHONY: help demo setup check format test test-pure test-real kafka bench calibrate reproduce gallery generated chaos soak screenshots clean force
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ calibrate: setup ## count how often bands, alerts and tests keep their promise; 
 
 reproduce: setup ## repeat the papers' experiments and judge every number, in under five minutes; ARGS="--svg DIR"
 	@exec $(BIN)/thaw reproduce all --quick $(ARGS)
+
+gallery: setup ## write docs/gallery.md and its pictures from all experiments at full length; some minutes
+	@$(BIN)/python -m deploy.gallery $(ARGS)
 
 screenshots: setup ## take the pictures of the page for docs/images from a real pipeline; two minutes
 	@exec $(BIN)/python -m tests.browser.screenshots $(ARGS)

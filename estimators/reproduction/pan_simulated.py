@@ -229,7 +229,7 @@ def _attacks(notebook: Notebook) -> None:
     sample = notebook.sample("wvs_justifbribe")
     marks: list[Mark] = [
         Curve("shares 1 to 5 fifteenths, known", levels, known),
-        Curve('"least possible", even shares, m = 5', levels, even, style="dashed"),
+        Curve('"least possible", m = 5', levels, even, style="dashed"),
     ]
     if sample is not None:
         real = np.asarray(sample.columns["shares"])
@@ -239,7 +239,7 @@ def _attacks(notebook: Notebook) -> None:
         notebook.alone("the same with even shares", least[9])
         marks += [
             Curve("answers on bribes, known", levels, told),
-            Curve('"least possible", even shares, m = 10', levels, least, style="dashed"),
+            Curve('"least possible", m = 10', levels, least, style="dashed"),
         ]
     notebook.chart(Chart("An attacker who knows the shares", "epsilon", "error rate", marks))
 

@@ -37,7 +37,8 @@ def command(names: tuple[str, ...], quick: bool, seed: int, as_csv: bool, as_jso
     Exit status 1 if a number differs from a published one and no known correction explains it.
     """
     if names == ("list",):
-        click.echo("\n".join(EXPERIMENTS))
+        listed = [{"name": e.name, "paper": e.paper, "title": e.title} for e in EXPERIMENTS.values()]
+        click.echo(json.dumps(listed) if as_json else "\n".join(EXPERIMENTS))
         return 0
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other; choose one")

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from estimators.reproduction.charts import Band, Bars, Chart, Curve
 
@@ -52,6 +52,10 @@ _STYLE: dict[Any, Any] = {
 }
 
 
+_DASHES = ((2, 3), (6, 2, 1, 2))
+"""Of the first and the second horizontal line."""
+
+
 def draw(charts: Sequence[Chart]) -> str:
     """Return the charts, two in a row, as SVG text; the same charts give the same text."""
     with mpl.rc_context(_STYLE):
@@ -66,7 +70,7 @@ def draw(charts: Sequence[Chart]) -> str:
 
 
 def _panel(axes: Axes, chart: Chart) -> None:
-    colours = count()
+    colours, levels = count(), count()
     axes.set_title(chart.title)
     axes.set_xlabel(chart.x)
     axes.set_ylabel(chart.y)
@@ -91,7 +95,7 @@ def _panel(axes: Axes, chart: Chart) -> None:
         elif isinstance(mark, Bars):
             _bars(axes, mark)
         else:
-            axes.axhline(mark.y, color=QUIET, lw=1.2, ls=(0, (2, 3)), label=mark.label)
+            axes.axhline(mark.y, color=QUIET, lw=1.2, ls=(0, _DASHES[next(levels) % len(_DASHES)]), label=mark.label)
     places = [np.asarray(mark.x, dtype=np.float64) for mark in chart.marks if isinstance(mark, Curve)]
     if places and not chart.x_log and all(np.all(x == np.round(x)) for x in places):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -143,7 +147,7 @@ def _plain_ticks(axis: Axis, low: float, high: float) -> None:
     few = math.log10(high / low) < 2.3
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_minor_locator(NullLocator())
 
 
 def _themed(svg: str) -> str:
