@@ -90,4 +90,5 @@ def test_no_picture_stands_twice_on_a_page(page: Path) -> None:
 
 def test_no_picture_is_left_over() -> None:
     shown = {(page.parent / picture).resolve() for page in PAGES for picture in links(page.read_text(), _IMAGE)}
-    assert [path.name for path in (ROOT / "docs" / "images").iterdir() if path.resolve() not in shown] == []
+    pictures = [path for path in (ROOT / "docs" / "images").rglob("*") if path.is_file()]
+    assert [path.name for path in pictures if path.resolve() not in shown] == []

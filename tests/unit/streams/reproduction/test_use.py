@@ -20,8 +20,8 @@ def patterns() -> list[str]:
         pieces = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
         for node in nodes:
             if isinstance(node, ast.JoinedStr):
-                parts = [re.escape(p.value) if isinstance(p, ast.Constant) else ".+" for p in node.values]
-                found.append("".join(str(part) for part in parts))
+                parts = [re.escape(str(p.value)) if isinstance(p, ast.Constant) else ".+" for p in node.values]
+                found.append("".join(parts))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in pieces:
                 found.append(re.escape(node.value))
     return [pattern for pattern in found if re.match(r"[a-z]+\\\.", pattern)]
