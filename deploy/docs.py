@@ -1,5 +1,10 @@
-"""Generated blocks of docs/*.md: `make generated` writes them from the code, a test compares them."""
+"""Generated blocks of docs/*.md: `make generated` writes them from the code, a test compares them.
 
+The other way round, the glossary's words become a script of the page, so that both say the same.
+"""
+
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,9 +14,11 @@ from producers.survey import reference as survey_docs
 from producers.survey.survey import load_survey
 from streams import metrics, settings
 from streams.exporter import openapi
+from streams.exporter.server import PAGE
 from streams.folders import deploy_folder
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+TERMS = PAGE / "terms.js"
 
 BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
     ("mechanisms.md", "overview"): catalogue.overview,
@@ -39,8 +46,24 @@ def generated_block(path: Path, name: str) -> str:
     return text.split(begin, 1)[1].split(end, 1)[0]
 
 
+def terms_script() -> str:
+    """Return the script that holds the words of the glossary, without links and markup."""
+    rows = re.findall(r"^\| (?!word )([^|]+) \| ([^|]+) \|$", (DOCS / "glossary.md").read_text(), flags=re.MULTILINE)
+    plain = [{"word": word, "meaning": _plain(meaning)} for word, meaning in rows]
+    lines = "".join(f"  {json.dumps(row, ensure_ascii=False)},\n" for row in plain)
+    head = "// The words of docs/glossary.md; `make generated` writes this file."
+    return f"{head}\n\nexport const TERMS = [\n{lines}];\n"
+
+
+def _plain(markdown: str) -> str:
+    """Return the text of a cell: a reference in brackets goes, of other links and code the text stays."""
+    text = re.sub(r" \(\[[^\]]+\]\([^)]+\)\)", "", markdown)
+    return re.sub(r"[`*]", "", re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text)).strip()
+
+
 def write_blocks() -> None:
-    """Write all blocks."""
+    """Write all blocks, and the page's script of words."""
+    TERMS.write_text(terms_script())
     for (file, name), make in BLOCKS.items():
         path = DOCS / file
         text = path.read_text()

@@ -52,6 +52,10 @@ class SurveyInfo(msgspec.Struct, frozen=True):
     """What is assumed about rungs. any: nothing; independent: the rung of a device does not depend on its value."""
     end_ms: int | None = None
     """Devices start no window at or after it; null: the survey goes on."""
+    units: list[str] = []
+    """Per value: the unit of a mean; empty for a share, and where the unit is not known."""
+    meanings: list[str] = []
+    """Per value: what is estimated, in words."""
 
 
 class Truth(msgspec.Struct, frozen=True):

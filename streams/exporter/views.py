@@ -70,6 +70,8 @@ def survey_info(survey: Survey) -> SurveyInfo:
         settles_after_ms=settles_ms(survey, 0),
         rungs=survey.rungs,
         end_ms=survey.end_ms,
+        units=[quantity.unit for quantity in mechanism.quantities],
+        meanings=[quantity.meaning for quantity in mechanism.quantities],
     )
 
 

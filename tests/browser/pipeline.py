@@ -53,14 +53,18 @@ def chromium() -> Iterator[Browser]:
 class Pipeline:
     """Children of one test run: they share topics, keys and a folder of surveys with nobody else."""
 
-    def __init__(self, kafka: str, redis_url: str, prefix: str, folder: Path, surveys: Sequence[Path]) -> None:
+    def __init__(
+        self, kafka: str, redis_url: str, prefix: str, folder: Path, surveys: Sequence[Path], *, topics: bool = True
+    ) -> None:
+        """Copy the surveys; topics: whether Kafka runs and gets its topics, which an exporter alone does not need."""
         self.folder = folder
         (folder / "surveys").mkdir()
         self.files = [Path(shutil.copy(path, folder / "surveys")) for path in surveys]
         self.settings = Settings(kafka=kafka, redis=redis_url, prefix=prefix, surveys=str(folder / "surveys"))
         self.surveys = [load_survey(path) for path in self.files]
         self._children: list[Child] = []
-        Topics(self.settings).create(wanted(self.settings, self.surveys))
+        if topics:
+            Topics(self.settings).create(wanted(self.settings, self.surveys))
 
     def _run(self, name: str, *arguments: str, **env: str) -> Child:
         told = {

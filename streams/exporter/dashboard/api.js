@@ -3,7 +3,17 @@
 const TOKEN = "thaw-token";
 const QUIET_MS = 10_000;
 
-export class NotAllowed extends Error {}
+export class NotAllowed extends Error {
+  name = "NotAllowed";
+}
+
+/** An answer other than 200; the message is what the exporter said. */
+class Refused extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
 
 /** Move a token given as #token=... from the address to the session storage of this tab. */
 export function adoptToken() {
@@ -26,7 +36,10 @@ function headers() {
 async function request(path, options = {}) {
   const response = await fetch(path, { headers: headers(), cache: "no-store", ...options });
   if (response.status === 401) throw new NotAllowed("the token is missing or wrong");
-  if (!response.ok) throw new Error(`${path}: ${response.status}`);
+  if (!response.ok) {
+    const told = await response.json().catch(() => ({}));
+    throw new Refused(told.error ?? `the exporter answered ${response.status}`, response.status);
+  }
   return response;
 }
 
@@ -38,7 +51,9 @@ const survey = (id) => `/api/v1/surveys/${encodeURIComponent(id)}`;
 
 export const api = {
   surveys: () => get("/api/v1/surveys"),
-  windows: (id, limit, latest = null) => get(`${survey(id)}/windows?limit=${limit}${latest === null ? "" : `&to_ms=${latest}`}`),
+  windows: (id, limit, { from = null, to = null } = {}) =>
+    get(`${survey(id)}/windows?limit=${limit}${from === null ? "" : `&from_ms=${from}`}${to === null ? "" : `&to_ms=${to}`}`),
+  window: (id, start) => get(`${survey(id)}/windows/${start}`),
   history: (id, start) => get(`${survey(id)}/windows/${start}/history`),
 };
 

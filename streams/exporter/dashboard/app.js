@@ -1,54 +1,109 @@
-// The page: load once, then follow the event stream. It uses the public API only.
+// The page: load once, then follow the event stream. It uses the public API only. The address says what is shown: the
+// overview, or one survey.
 
+import { AlertsView } from "./alerts.js";
 import { adoptToken, api, listen, NotAllowed, setToken } from "./api.js";
-import { h, keyed, setAttribute } from "./dom.js";
-import { AlertsView, HealthView } from "./health.js";
+import { h, keyed, setAttribute, setText } from "./dom.js";
+import { HealthView } from "./health.js";
+import { startHelp } from "./help.js";
+import { Overview } from "./overview.js";
+import { adoptOldLink, followState, state, surveyAddress } from "./state.js";
 import { SurveyView } from "./survey.js";
 import { startTheme } from "./theme.js";
+import { startZone } from "./zone.js";
 
 const SURVEYS_AGAIN_MS = 15_000;
 
 const byId = (id) => document.getElementById(id);
-const views = new Map();
+const main = byId("surveys");
 let ahead = 0;
 const clock = () => Date.now() + ahead;
 
-const health = new HealthView(byId("health"), byId("banner"), byId("live"), clock);
-const alerts = new AlertsView(byId("alerts"), (id) => views.get(id)?.info.name ?? id);
+adoptToken();
+adoptOldLink();
 
-function showSurveys(infos) {
-  // Canaries come last.
-  const sorted = [...infos].sort((a, b) => a.canary - b.canary || a.id.localeCompare(b.id));
-  const main = byId("surveys");
-  for (const info of sorted) if (!views.has(info.id)) views.set(info.id, new SurveyView(info, clock));
-  keyed(main, sorted, (info) => info.id, (info) => views.get(info.id).node, () => {});
-  keyed(byId("nav"), sorted, (info) => info.id, (info) => h("a", { href: `#${info.id}` }, info.name), () => {});
-  setAttribute(main, "data-surveys", sorted.length);
-  if (sorted.length === 0) {
-    main.replaceChildren(h("p", { class: "card empty" }, "No surveys: the folder THAW_SURVEYS has no survey files."));
+/** The surveys by id; null before they were read. */
+let infos = null;
+/** The survey that is open; null on the overview. */
+let view = null;
+const overview = new Overview(clock);
+const health = new HealthView(byId("health"), { banner: byId("banner"), notice: byId("notice"), live: byId("live") }, clock);
+const alerts = new AlertsView(byId("alerts"), (id) => infos?.get(id));
+
+/** Show what the address asks for. */
+function showPage() {
+  const info = infos?.get(state.survey);
+  const page = state.survey === null ? "overview" : info ? "survey" : infos === null ? "loading" : "missing";
+  setAttribute(document.body, "data-page", page);
+  document.title = info ? `${info.name} · Thaw` : "Thaw";
+  if (view?.info.id !== info?.id) {
+    view?.leave();
+    view = info ? new SurveyView(info, clock) : null;
+    if (view) {
+      main.replaceChildren(view.node);
+      view.load();
+      showHealth();
+    }
+  } else view?.follow();
+  if (page === "overview" && overview.node.parentElement !== main) main.replaceChildren(overview.node);
+  if (page === "missing") {
+    main.replaceChildren(h("p", { class: "card empty" }, "There is no survey with the id ", h("code", {}, state.survey), ". ", h("a", { href: surveyAddress(null), "data-inside": "" }, "All surveys")));
   }
+  if (page === "overview") overview.draw();
+  alerts.setSurvey(info?.id ?? null);
+  showNav();
+}
+
+function showNav() {
+  const links = [{ id: "", name: "All surveys" }, ...(infos?.values() ?? [])];
+  keyed(byId("nav"), links, (info) => info.id, (info) => h("a", { "data-inside": "", title: info.name }, h("span", {}, info.name)), (link, info) => {
+    setAttribute(link, "href", surveyAddress(info.id || null));
+    setAttribute(link, "aria-current", (info.id || null) === state.survey ? "page" : null);
+  });
+}
+
+function showSurveys(list) {
+  // Canaries come last.
+  const sorted = [...list].sort((a, b) => a.canary - b.canary || a.id.localeCompare(b.id));
+  infos = new Map(sorted.map((info) => [info.id, info]));
+  overview.setSurveys(sorted);
+  setAttribute(main, "data-surveys", sorted.length);
+  showPage();
+  showHealth();
+  alerts.draw();
 }
 
 async function load() {
-  const infos = await api.surveys();
-  showSurveys(infos);
-  await Promise.all(infos.map((info) => views.get(info.id).load()));
+  const known = view;
+  showSurveys(await api.surveys());
+  overview.load();
+  if (known !== null && known === view) view.load();
+}
+
+function showHealth() {
+  const now = health.health;
+  if (now === null) return;
+  overview.setHealth(now);
+  for (const entry of now.surveys) {
+    if (view?.info.id === entry.survey) view.showHealth({ ...entry, down: now.store !== "up" });
+    const link = byId("nav").querySelector(`[data-key="${CSS.escape(entry.survey)}"]`);
+    if (link) setAttribute(link, "data-stale", entry.state === "stale");
+  }
+  if (now.store === "up") view?.store.retry();
 }
 
 function heard(name, data) {
-  if (name === "window") views.get(data.survey)?.putWindow(data);
-  else if (name === "alerts") {
+  if (name === "window") {
+    overview.hear(data);
+    if (view?.info.id === data.survey) view.hear(data);
+  } else if (name === "alerts") {
     health.setAlerts(data);
     alerts.set(data);
   } else if (name === "health") {
     // Ages are computed with the exporter's clock; this machine's may be wrong.
     ahead = data.now_ms - Date.now();
     health.setHealth(data);
-    for (const { survey, last_estimate_ms: last, stale } of data.surveys) {
-      views.get(survey)?.showAge(last, stale);
-      const link = byId("nav").querySelector(`[data-key="${CSS.escape(survey)}"]`);
-      if (link) setAttribute(link, "data-stale", stale);
-    }
+    showHealth();
   }
 }
 
@@ -66,7 +121,8 @@ function start() {
     },
     heard,
     lost: (error) => {
-      health.setConnected(false, String(error));
+      health.setConnected(false);
+      setText(byId("login-error"), error instanceof NotAllowed && byId("token").value ? "This token was refused." : "");
       ask(error);
     },
   });
@@ -78,11 +134,28 @@ byId("login").addEventListener("submit", (event) => {
   start();
 });
 
-adoptToken();
-startTheme(byId("theme"), () => views.forEach((view) => view.changed()));
-start();
-setInterval(() => {
+/** Draw again what depends on the time, the theme or the time zone. */
+function redraw() {
   health.draw();
-  views.forEach((view) => view.changed());
-}, 1000);
+  if (view) view.changed();
+  else if (state.survey === null) overview.draw();
+}
+
+startTheme(byId("theme"), redraw);
+startZone(byId("zone"), () => alerts.draw());
+startHelp(byId("help-button"), byId("help"));
+let shown = state.survey;
+followState(() => {
+  showPage();
+  redraw();
+  // As after loading a page: begin at its top, and let screen readers begin at its title.
+  if (shown !== state.survey) {
+    scrollTo(0, 0);
+    main.focus({ preventScroll: true });
+  }
+  shown = state.survey;
+});
+showPage();
+start();
+setInterval(redraw, 1000);
 setInterval(() => health.connected && api.surveys().then(showSurveys).catch(ask), SURVEYS_AGAIN_MS);

@@ -1,8 +1,8 @@
 // Numbers and sentences. Estimates are unbiased and may lie outside 0 to 100 %; sentences say "at most" or "at least".
 
+// A quantity is {kind, unit, meaning}: shares are percent, means have the unit of their numbers.
+
 const whole = new Intl.NumberFormat("en-US");
-const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
-const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 
 export const count = (number) => whole.format(number);
 
@@ -17,13 +17,23 @@ function digits(half) {
   return places;
 }
 
-const places = (half, quantity) => digits(quantity === "share" ? half : half / 100);
+/** What the survey estimates under one label. */
+export function quantityOf(info, index) {
+  return { kind: info.quantities[index] ?? "share", unit: info.units?.[index] ?? "", meaning: info.meanings?.[index] ?? "" };
+}
+
+const isShare = (quantity) => quantity.kind === "share";
+const withUnit = (text, quantity) => (isShare(quantity) ? `${text} %` : quantity.unit ? `${text} ${quantity.unit}` : text);
+const places = (half, quantity) => digits(isShare(quantity) ? half : half / 100);
 
 function fixed(value, quantity, digitsAfter) {
-  const text = (quantity === "share" ? 100 * value : value).toFixed(digitsAfter);
-  const shown = Number(text) === 0 ? text.replace("-", "") : text;
-  return quantity === "share" ? `${shown} %` : shown;
+  const text = (isShare(quantity) ? 100 * value : value).toFixed(digitsAfter);
+  return withUnit(Number(text) === 0 ? text.replace("-", "") : text, quantity);
 }
+
+/** A number on an axis. */
+export const axisNumber = (quantity) => (value) =>
+  isShare(quantity) ? `${Number((100 * value).toPrecision(4))} %` : String(Number(value.toPrecision(4)));
 
 export function number(value, quantity, half = 0.01) {
   return value === null || value === undefined ? "–" : fixed(value, quantity, places(half, quantity));
@@ -40,7 +50,7 @@ export function ends(row, quantity, half = halfWidth(row)) {
 
 export function points(half, quantity) {
   const digitsAfter = places(half, quantity);
-  return quantity === "share" ? `±${(100 * half).toFixed(digitsAfter)} points` : `±${half.toFixed(digitsAfter)}`;
+  return isShare(quantity) ? `±${(100 * half).toFixed(digitsAfter)} points` : withUnit(`±${half.toFixed(digitsAfter)}`, quantity);
 }
 
 /** Half the width of a band; null if there is none. No estimate is without error: a band of width 0 is no band. */
@@ -48,10 +58,6 @@ export const halfWidth = (row) => (Number.isFinite(row.lower) && row.upper > row
 
 /** The same row with the band that holds for all values of the window at once. */
 export const atOnce = (row) => ({ ...row, lower: row.simultaneous_lower, upper: row.simultaneous_upper });
-
-export function time(ms, stepMs = 1000) {
-  return (stepMs >= 3_600_000 ? day : clock).format(new Date(ms));
-}
 
 export function span(ms) {
   const seconds = Math.max(0, ms) / 1000;
@@ -88,7 +94,7 @@ function between(row, quantity, of) {
   const half = halfWidth(row);
   if (half === null) return "not known yet";
   const [from, to] = ends(row, quantity);
-  if (quantity !== "share") return `between ${from} and ${to}`;
+  if (!isShare(quantity)) return `between ${from} and ${to}`;
   if (row.upper <= 0) return `next to none${of}`;
   if (row.lower >= 1) return `nearly all${of}`;
   if (row.lower <= 0 && row.upper >= 1) return "not known yet: anything from none to all";

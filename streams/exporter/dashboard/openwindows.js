@@ -16,7 +16,7 @@ export function shadeOpen(u, places, halfStep, font) {
   for (const x of places) ctx.fillRect(at(x - halfStep), top, at(x + halfStep) - at(x - halfStep), height);
   const from = at(Math.min(...places) - halfStep);
   const to = at(Math.max(...places) + halfStep);
-  ctx.font = font.replace(/^\d+/, (size) => String(Number(size) * ratio));
+  ctx.font = font;
   ctx.textBaseline = "bottom";
   ctx.textAlign = "right";
   ctx.fillStyle = cssVariable("--muted");

@@ -1,201 +1,137 @@
-// One survey on the page: charts with a sentence each, and the values of the newest settled window.
+// The page of one survey: charts with a sentence each, and the values. All panels show the same window: the chosen one, or
+// the newest that has settled.
 
-import { api } from "./api.js";
-import { HistoryChart, UsersChart, WindowsChart } from "./charts.js";
 import { h, keyed, setAttribute, setText } from "./dom.js";
-import { count, ends, epsilonText, halfWidth, number, plural, points, sentence, span, time } from "./format.js";
+import { count, ends, epsilonText, halfWidth, number, plural, points, quantityOf, sentence, span } from "./format.js";
+import { Figure } from "./figures.js";
+import { historyRows, usersRows, valuesRows, windowsRows } from "./exportrows.js";
+import { term } from "./help.js";
+import { HistoryChart } from "./historychart.js";
+import { shortNames } from "./labels.js";
 import { rungColour, valueColour } from "./palette.js";
-import { contradictionText, isSettled, newer, newestSettled, openText, waitText } from "./settled.js";
+import { askedRange, RangeControl } from "./range.js";
+import { contradictionText, isSettled, newestSettled, openText, waitText } from "./settled.js";
+import { address, go, state } from "./state.js";
+import { ageText } from "./surveystate.js";
 import { isDark } from "./theme.js";
+import { UsersChart } from "./userschart.js";
 import { ValuesTable } from "./values.js";
+import { WindowChooser } from "./windowchooser.js";
+import { WindowStore } from "./windows.js";
+import { WindowsChart } from "./windowschart.js";
+import { time, zoneName } from "./zone.js";
 
-const SETTLED_SHOWN = 60;
-const WINDOWS_ASKED = 500;
 const VALUES_DRAWN = 6;
-const HOLD_MS = 2000;
+const NAME_LENGTH = 16;
+const WAIT_MS = 1500;
 
 const ASSUMED = { any: " · rungs may depend on values", independent: " · rungs assumed independent of values" };
 
 const byLower = (a, b) => (b.row.lower ?? -Infinity) - (a.row.lower ?? -Infinity) || a.index - b.index;
 
-function figure(title, name, extra = null) {
-  const body = h("div", { class: `plot plot-${name}`, role: "img" });
-  const caption = h("figcaption", { class: "sentence" });
-  const numbers = h("div", { class: "numbers-body" });
-  const details = h("details", { class: "numbers" }, h("summary", {}, "Numbers"), numbers);
-  const node = h("figure", { class: `card figure figure-${name}`, data: { chart: name } },
-    h("div", { class: "figure-head" }, h("h3", {}, title), extra), body, h("div", { class: "figure-foot" }, caption, details));
-  return { node, body, caption, details, numbers };
-}
-
-function table(head, rows) {
-  return h("table", {}, h("thead", {}, h("tr", {}, head.map((text) => h("th", { scope: "col" }, text)))),
-    h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((text) => h("td", {}, String(text)))))));
-}
-
 export class SurveyView {
   constructor(info, clock) {
     this.info = info;
     this.clock = clock;
-    this.windows = new Map();
-    this.histories = new Map();
-    this.focus = null;
-    this.pinned = null;
-    this.following = null;
-    this.hover = null;
+    this.store = new WindowStore(info, clock, () => this.changed());
+    this.names = shortNames(info.values, NAME_LENGTH);
+    this.held = null;
     this.order = [];
     this.drawn = [];
-    this.sorted = [];
     this.build();
+    this.follow();
   }
 
   build() {
     const { info } = this;
     this.age = h("span", { class: "chip", data: { role: "age" } });
-    const ladder = h("ol", { class: "ladder", "aria-label": "Rungs and their epsilon" },
+    this.ladder = h("ol", { class: "ladder", "aria-label": "Rungs and their epsilon" },
       info.epsilons.map((epsilon, rung) => h("li", { data: { rung } }, h("i", { "aria-hidden": "true" }), `ε ${epsilonText(epsilon)}`)));
-    this.ladder = ladder;
     this.legend = h("div", { class: "legend", role: "group", "aria-label": "Values drawn; choose one to highlight it" });
-    this.chart1 = figure("Estimates over windows", "windows");
-    this.chart1.node.insertBefore(this.legend, this.chart1.body);
-    const older = h("button", { type: "button", class: "icon-button", "aria-label": "Older window", on: { click: () => this.step(-1) } }, "‹");
-    const newer = h("button", { type: "button", class: "icon-button", "aria-label": "Newer window", on: { click: () => this.step(1) } }, "›");
-    this.follow = h("button", { type: "button", class: "small-button", "aria-pressed": "true", on: { click: () => this.unpin() } }, "follow");
-    this.chart2 = figure("One window's history", "history", h("div", { class: "buttons" }, older, newer, this.follow));
-    this.chart3 = figure("Users per rung", "users");
-    this.values = new ValuesTable(info, { chosen: (index) => this.choose(index), changed: () => this.draw() });
+    this.range = new RangeControl(info, this.store, this.clock);
+    this.chooser = new WindowChooser(this);
+    this.buildFigures();
     this.warning = h("p", { class: "warning", role: "status", hidden: true });
-    this.empty = h("p", { class: "card empty" }, "No estimates yet. They appear a second after the first report is counted.");
+    this.empty = h("div", { class: "card empty", role: "status" });
+    this.link = h("a", { class: "small-button", "data-inside": "", href: "/", title: "The address of exactly what is seen now" }, "Permalink");
     this.grid = h("div", { class: "grid", hidden: true }, this.chart1.node, this.values.node, this.chart2.node, this.chart3.node);
     this.node = h("section", { class: "survey", id: info.id, data: { survey: info.id }, "aria-labelledby": `${info.id}-title` },
       h("div", { class: "survey-head" },
-        h("div", {}, h("h2", { id: `${info.id}-title` }, info.question),
-          h("p", { class: "about" }, h("code", {}, info.id), ` · ${info.mechanism} · windows of ${span(info.window_size_ms)}`,
-            info.canary ? " · canary with known truth" : "", info.epsilons.length === 1 ? "" : ASSUMED[info.rungs])),
-        h("div", { class: "survey-end" }, ladder, this.age)),
+        h("div", {}, h("h2", { id: `${info.id}-title`, tabindex: -1 }, info.question),
+          h("p", { class: "about" }, h("code", {}, info.id), " · ", term("mechanism", info.mechanism), " · ", term("window", `windows of ${span(info.window_size_ms)}`),
+            info.canary ? [" · ", term("canary", "canary with known truth")] : "", info.epsilons.length === 1 ? "" : ASSUMED[info.rungs])),
+        h("div", { class: "survey-end" }, term("ladder", "Ladder"), this.ladder, this.age)),
+      h("div", { class: "controls" }, this.range.node, this.chooser.node, this.link),
       this.warning, this.empty, this.grid,
       h("p", { class: "guarantee" }, info.guarantee));
-    this.windowsChart = new WindowsChart(this.chart1.body, { hovered: (start) => this.hovered(start), picked: (start) => this.pin(start) });
-    this.historyChart = new HistoryChart(this.chart2.body);
-    this.usersChart = new UsersChart(this.chart3.body, { hovered: (start) => this.hovered(start) });
-    for (const part of [this.chart1, this.chart2, this.chart3]) part.details.addEventListener("toggle", () => this.draw());
-    this.visible = true;
-    new IntersectionObserver(([entry]) => {
-      this.visible = entry.isIntersecting;
-      if (this.visible) this.draw();
-    }, { rootMargin: "200px" }).observe(this.node);
-  }
-
-  // Data
-
-  /** Request the windows: as many settled ones as are shown, and all newer ones. */
-  async load() {
-    const { id, window_step_ms: step, settles_after_ms: settles } = this.info;
-    const limit = Math.min(WINDOWS_ASKED, SETTLED_SHOWN + Math.ceil(settles / step));
-    const { windows, truncated } = await api.windows(id, limit);
-    if (truncated && newestSettled(windows) === null) {
-      // More windows are open at once than one answer holds.
-      const latest = Math.max(0, Math.floor(this.clock() - settles));
-      windows.push(...(await api.windows(id, SETTLED_SHOWN, latest)).windows);
-    }
-    for (const window of windows) this.windows.set(window.window_start_ms, newer(this.windows.get(window.window_start_ms), window));
-    this.trim();
-    this.changed();
-  }
-
-  putWindow(window) {
-    const known = this.windows.get(window.window_start_ms);
-    this.windows.set(window.window_start_ms, window);
-    const history = this.histories.get(window.window_start_ms);
-    if (history && (!known || known.computed_ms !== window.computed_ms)) history.push(this.point(window));
-    this.trim();
-    this.changed();
-  }
-
-  point(window) {
-    const columns = { time_ms: window.computed_ms, users_per_rung: window.users_per_rung, values: [], estimate: [], lower: [], upper: [] };
-    window.values.forEach((row, index) => {
-      columns.values.push(index);
-      for (const name of ["estimate", "lower", "upper"]) columns[name].push(row[name]);
+    this.windowsChart = new WindowsChart(this.chart1.body, {
+      picked: (start) => this.pin(start), zoomed: (from, to) => this.range.set({ from, to }), unzoomed: () => this.range.set({}),
     });
-    return columns;
+    this.historyChart = new HistoryChart(this.chart2.body);
+    this.usersChart = new UsersChart(this.chart3.body, { picked: (start) => this.pin(start) });
   }
 
-  trim() {
-    this.sorted = [...this.windows.values()].sort((a, b) => a.window_start_ms - b.window_start_ms);
-    const settled = this.sorted.filter(isSettled);
-    const old = [...settled.slice(0, -SETTLED_SHOWN), ...this.sorted.filter((window) => !isSettled(window)).slice(0, -WINDOWS_ASKED)];
-    for (const { window_start_ms: start } of old) {
-      if (start === this.pinned) continue;
-      this.windows.delete(start);
-      this.histories.delete(start);
-    }
-    if (old.length) this.sorted = this.sorted.filter((window) => this.windows.has(window.window_start_ms));
+  buildFigures() {
+    const { info } = this;
+    const pictured = (name) => () => ({ name: `${info.id}-${name}`, question: info.question });
+    const figure = (title, name, rows) => new Figure(title, name, {
+      exported: () => ({ name: `${info.id}-${name}`, ...rows() }), pictured: pictured(name), opened: () => this.draw(),
+    });
+    this.chart1 = figure(["Estimates over ", term("window", "windows")], "windows", () => windowsRows(info, this.store.sorted, this.drawn));
+    this.chart1.node.insertBefore(this.legend, this.chart1.body);
+    this.chart2 = figure(["One window's ", term("estimate history", "history")], "history", () => historyRows(info, this.current(), this.points(), this.focus));
+    this.chart3 = figure(["Users per ", term("rung", "rung")], "users", () => usersRows(info, this.store.sorted));
+    this.values = new ValuesTable(info, {
+      chosen: (index) => this.choose(index), changed: () => this.draw(),
+      exported: () => ({ name: `${info.id}-values`, ...valuesRows(info, this.current(), this.listed(this.quantity(this.focus))) }),
+    });
   }
 
-  /** The window of the table: hovered, pinned, or the newest settled one; null if there is none. */
+  // What is asked for
+
+  /** Follow the address. */
+  follow() {
+    this.store.setRange(askedRange());
+    const missed = (found) => found || this.chooser.missing(state.window);
+    this.chooser.missing(null);
+    this.store.choose(state.window).then(missed);
+    this.changed();
+  }
+
+  load() {
+    return this.store.load();
+  }
+
+  /** Free the charts: they listen to the window's size. */
+  leave() {
+    for (const chart of [this.windowsChart, this.historyChart, this.usersChart]) chart.destroy();
+  }
+
+  hear(window) {
+    this.store.hear(window);
+  }
+
+  /** The window of all panels: the chosen one; else the newest settled one, once its history is here too. */
   current() {
-    return this.windows.get(this.hover ?? this.pinned) ?? newestSettled(this.sorted);
-  }
-
-  /** The window whose history is shown: follow one until its last rung is released, then go on to a newer one. */
-  followed() {
-    if (this.pinned !== null && this.windows.has(this.pinned)) return this.windows.get(this.pinned);
-    const now = this.clock();
-    const held = this.windows.get(this.following);
-    if (held && now < held.settles_ms + HOLD_MS) return held;
-    const climbing = this.sorted.filter((window) => window.users_per_rung.slice(1).some((users) => users > 0)).at(-1);
-    const next = climbing ?? this.sorted.at(-1);
-    if (held && next !== held && !this.histories.get(next.window_start_ms)?.length) {
-      // Go on once the next one has points.
-      this.loadHistory(next.window_start_ms);
-      return held;
-    }
-    this.following = next?.window_start_ms ?? null;
+    const chosen = state.window === null ? undefined : this.store.find(state.window);
+    if (chosen) return chosen;
+    const { sorted } = this.store;
+    const next = newestSettled(sorted);
+    if (next === null) return null;
+    const held = this.store.windows.get(this.held);
+    if (held && held !== next && sorted.includes(held) && this.store.history(next.window_start_ms) === undefined && this.clock() - this.heldAt < WAIT_MS) return held;
+    if (this.held !== next.window_start_ms) [this.held, this.heldAt] = [next.window_start_ms, this.clock()];
+    else if (this.store.history(this.held) !== undefined) this.heldAt = this.clock();
     return next;
   }
 
-  async loadHistory(start) {
-    if (start === null || this.histories.has(start)) return;
-    this.histories.set(start, []);
-    try {
-      const history = await api.history(this.info.id, start);
-      this.histories.set(start, history.points);
-      this.changed();
-    } catch {
-      this.histories.delete(start);
-    }
-  }
-
-  // Interaction
-
-  hovered(start) {
-    if (start === this.hover) return;
-    this.hover = start ?? null;
-    this.changed();
-  }
-
   pin(start) {
-    if (start === null || start === undefined) return;
-    this.pinned = start;
-    this.changed();
-  }
-
-  unpin() {
-    this.pinned = null;
-    this.changed();
-  }
-
-  step(direction) {
-    const shown = this.followed()?.window_start_ms;
-    const at = this.sorted.findIndex((window) => window.window_start_ms === shown);
-    const next = this.sorted[at + direction];
-    if (next) this.pin(next.window_start_ms);
+    if (start !== null && start !== undefined) go({ window: start });
   }
 
   choose(index) {
-    this.focus = this.focus === index ? null : index;
-    this.changed();
+    const value = this.info.values[index];
+    go({ value: state.value === value ? null : value });
   }
 
   // Drawing, at most once per frame
@@ -205,38 +141,75 @@ export class SurveyView {
     this.scheduled = true;
     requestAnimationFrame(() => {
       this.scheduled = false;
-      // Surveys out of sight are drawn until they have a headline and a history, so that printing and links find them.
-      if (this.visible || !this.drawnOnce) this.draw();
+      if (this.node.isConnected) this.draw();
     });
   }
 
   draw() {
-    this.empty.hidden = this.sorted.length > 0;
-    this.grid.hidden = this.sorted.length === 0;
-    if (this.sorted.length === 0) return;
-    const against = contradictionText(this.sorted);
-    this.warning.hidden = against === "";
-    setText(this.warning, against);
+    const { sorted } = this.store;
+    this.range.draw();
     const window = this.current();
-    this.drawnOnce = window !== null && (this.histories.get(this.followed().window_start_ms)?.length ?? 0) > 0;
+    const none = sorted.length === 0 && window === null;
+    this.drawEmpty(none);
+    this.grid.hidden = none;
+    this.chooser.node.hidden = none;
+    this.link.hidden = none;
     const dark = isDark();
-    this.rank(window !== null && isSettled(window) ? window : newestSettled(this.sorted));
-    const focus = this.focus ?? this.order[0].index;
-    this.drawWindows(window, focus, dark);
-    this.drawHistory(focus, dark);
-    this.drawUsers(window, dark);
-    this.drawValues(window, focus, dark);
     [...this.ladder.children].forEach((item, rung) => {
       item.firstElementChild.style.background = rungColour(rung, this.info.epsilons.length, dark);
     });
+    if (none || !this.isNews(window, dark)) return;
+    const against = contradictionText(sorted);
+    this.warning.hidden = against === "";
+    setText(this.warning, against);
+    this.rank(window !== null && isSettled(window) ? window : newestSettled(sorted));
+    this.chooser.draw(window);
+    this.drawWindows(window, dark);
+    this.drawHistory(window ?? sorted.at(-1), dark);
+    this.drawUsers(window, dark);
+    this.drawValues(window, dark);
+    this.drawLink(window);
+  }
+
+  /** Whether anything that is drawn has changed. Times that count down are drawn only for windows that have not settled. */
+  isNews(window, dark) {
+    const { store, values } = this;
+    const figures = [this.chart1, this.chart2, this.chart3];
+    const charts = [this.windowsChart, this.historyChart, this.usersChart];
+    const open = window === null || !isSettled(window) ? this.clock() : store.histories.get(window.window_start_ms)?.length;
+    const now = [store.sorted, window, open, state.value, state.q, state.window, dark, zoneName(), values.all, ...figures.map(({ details }) => details.open), ...charts.map(({ shape }) => shape)];
+    const same = this.before !== undefined && now.every((part, i) => part === this.before[i]);
+    this.before = now;
+    return !same;
+  }
+
+  /** In place of the charts: what is known about why there are none. */
+  drawEmpty(none) {
+    this.empty.hidden = !none;
+    if (!none) return;
+    const { outcome } = this.store;
+    const known = outcome === "ok";
+    setAttribute(this.empty, "data-state", outcome === null ? "loading" : known ? "none" : "unknown");
+    setAttribute(this.node, "data-state", outcome === null ? "loading" : known ? "none" : "unknown");
+    setText(this.empty, outcome === null ? "Reading the estimates …"
+      : !known ? `Unknown: the estimates cannot be read. ${outcome[0].toUpperCase()}${outcome.slice(1)}. The page keeps trying.`
+        : this.store.isNewest ? "No estimates yet. They appear a second after the first report is counted."
+          : "No window of this range has an estimate. Windows are kept for the survey's retention; choose another range.");
   }
 
   /** Order the values; keep the colours of those that stay drawn, so that lines do not change colour when ranks do. */
   rank(settled) {
+    const asked = state.q.trim().toLowerCase();
+    const matches = (label) => label.toLowerCase().includes(asked);
     // Before a window has settled the values keep the order of the survey file: noise is no order.
-    this.order = this.info.values.map((value, index) => ({ row: settled?.values[index] ?? { value, lower: null }, index })).sort(byLower);
-    const wanted = this.order.slice(0, VALUES_DRAWN).map(({ index }) => index);
-    if (this.focus !== null && !wanted.includes(this.focus)) wanted[wanted.length - 1] = this.focus;
+    const all = this.info.values.map((value, index) => ({ row: settled?.values[index] ?? { value, lower: null }, index })).sort(byLower);
+    this.found = asked === "" ? all : all.filter(({ index }) => matches(this.info.values[index]));
+    this.order = this.found.length ? this.found : all;
+    const chosen = this.info.values.indexOf(state.value);
+    this.focus = chosen >= 0 ? chosen : this.order[0].index;
+    const kind = this.quantity(this.focus).kind;
+    const wanted = this.order.filter(({ index }) => this.quantity(index).kind === kind).slice(0, VALUES_DRAWN).map(({ index }) => index);
+    if (!wanted.includes(this.focus)) wanted[Math.max(0, Math.min(wanted.length, VALUES_DRAWN - 1))] = this.focus;
     const kept = this.drawn.map((index) => (wanted.includes(index) ? index : null));
     for (const index of wanted.sort((a, b) => a - b)) {
       if (kept.includes(index)) continue;
@@ -253,110 +226,113 @@ export class SurveyView {
   }
 
   quantity(index) {
-    return this.info.quantities[index] ?? "share";
+    return quantityOf(this.info, index);
   }
 
-  drawWindows(window, focus, dark) {
+  drawWindows(window, dark) {
+    const { focus, info, store: { sorted } } = this;
     const quantity = this.quantity(focus);
-    const values = this.drawn.filter((index) => this.quantity(index) === quantity)
-      .map((index) => ({ index, label: this.info.values[index], colour: this.colour(index, dark), focused: index === focus }));
+    const values = this.drawn.map((index) => ({ index, label: info.values[index], short: this.names[index], colour: this.colour(index, dark), focused: index === focus }));
     keyed(this.legend, this.drawn, (index) => index,
-      (index) => h("button", { type: "button", class: "legend-item", on: { click: () => this.choose(index) } }, h("i", { "aria-hidden": "true" }), this.info.values[index]),
+      (index) => h("button", { type: "button", class: "legend-item", title: info.values[index], on: { click: () => this.choose(index) } },
+        h("i", { "aria-hidden": "true" }), h("span", {}, info.values[index])),
       (node, index) => {
         node.firstElementChild.style.background = this.colour(index, dark);
         setAttribute(node, "aria-pressed", index === focus);
       });
-    const stepMs = this.info.window_step_ms;
-    this.windowsChart.update({ windows: this.sorted, values, quantity, stepMs, marked: this.followed()?.window_start_ms, dark });
-    const text = window === null ? waitText(this.sorted, this.clock())
-      : `${this.info.values[focus]}, ${this.named(window)}: ${sentence(window, window.values[focus], quantity)}.`;
-    setText(this.chart1.caption, text);
-    setAttribute(this.chart1.body, "aria-label", text);
-    if (this.chart1.details.open) {
-      this.chart1.numbers.replaceChildren(table(["window", ...values.flatMap(({ label }) => [label, "from", "to"])],
-        [...this.sorted].reverse().map((one) => [this.marked(one), ...values.flatMap(({ index }) => {
-          const cell = one.values[index];
-          return [number(cell.estimate, quantity, halfWidth(cell) ?? 0.01), ...ends(cell, quantity)];
-        })])));
-    }
+    this.windowsChart.update({ windows: sorted, values, quantity, stepMs: info.window_step_ms, marked: window?.window_start_ms, dark });
+    this.chart1.say(window === null ? waitText(sorted, this.clock())
+      : `${info.values[focus]}, ${this.named(window)}: ${sentence(window, window.values[focus], quantity)}.`);
+    this.chart1.list(() => [["window", ...values.flatMap(({ label }) => [label, "from", "to"])],
+      [...sorted].reverse().map((one) => [this.marked(one), ...values.flatMap(({ index }) => {
+        const cell = one.values[index];
+        return [number(cell.estimate, quantity, halfWidth(cell) ?? 0.01), ...ends(cell, quantity)];
+      })])]);
   }
 
-  drawHistory(focus, dark) {
-    const window = this.followed();
-    const start = window.window_start_ms;
-    this.loadHistory(start);
-    const quantity = this.quantity(focus);
-    const history = (this.histories.get(start) ?? []).map((point) => {
-      const at = point.values.indexOf(focus);
+  /** The history of the window of all panels, for the highlighted value. */
+  points(window = this.current()) {
+    const history = window === null ? [] : this.store.history(window.window_start_ms) ?? [];
+    return history.map((point) => {
+      const at = point.values.indexOf(this.focus);
       return { time_ms: point.time_ms, users: point.users_per_rung, estimate: point.estimate[at] ?? null, lower: point.lower[at] ?? null, upper: point.upper[at] ?? null };
     }).sort((a, b) => a.time_ms - b.time_ms);
-    const { info } = this;
-    const openings = info.opens_ms.map((ms, rung) => (rung ? window.window_end_ms + ms : start));
+  }
+
+  drawHistory(window, dark) {
+    const { focus, info } = this;
+    const start = window.window_start_ms;
+    const quantity = this.quantity(focus);
+    const history = this.points(window);
     this.historyChart.nowMs = this.clock();
     this.historyChart.update({
       points: history, truth: window.truth?.shares[focus] ?? null, colour: this.colour(focus, dark) ?? valueColour(0, dark), quantity,
-      openings, endMs: window.window_end_ms, settledMs: window.settles_ms, epsilons: info.epsilons, dark,
+      openings: info.opens_ms.map((ms, rung) => (rung ? window.window_end_ms + ms : start)),
+      endMs: window.window_end_ms, settledMs: window.settles_ms, epsilons: info.epsilons, dark,
     });
-    setAttribute(this.follow, "aria-pressed", this.pinned === null);
     const known = history.filter((point) => halfWidth(point) !== null);
     const first = known.find((point) => point.time_ms >= window.window_end_ms) ?? known[0];
     const highest = (known.at(-1)?.users ?? []).findLastIndex((users) => users > 0);
-    let text = `The ${this.named(window)} has no history yet.`;
-    if (known.length > 1) {
-      text = `${info.values[focus]}, ${this.named(window)}: from ${points(halfWidth(first), quantity)} when it closed to `
-        + `${points(halfWidth(known.at(-1)), quantity)} now, with answers up to rung ${highest} of 0 to ${info.epsilons.length - 1}.`;
-    }
-    setText(this.chart2.caption, text);
-    setAttribute(this.chart2.body, "aria-label", text);
+    this.chart2.say(known.length > 1 ? `${info.values[focus]}, ${this.named(window)}: from ${points(halfWidth(first), quantity)} when it closed to `
+      + `${points(halfWidth(known.at(-1)), quantity)} now, with answers up to rung ${highest} of 0 to ${info.epsilons.length - 1}.`
+      : history.length > 0 && known.length === 0 ? `${info.values[focus]} has no history in the ${this.named(window)}: it is kept for the most frequent values.`
+        : `The ${this.named(window)} has no history yet.`);
     setAttribute(this.chart2.node, "data-window", start);
-    if (this.chart2.details.open) {
-      this.chart2.numbers.replaceChildren(table(["time", "estimate", "from", "to"], [...history].reverse().map((point) => {
-        return [time(point.time_ms), number(point.estimate, quantity, halfWidth(point) ?? 0.01), ...ends(point, quantity)];
-      })));
-    }
+    this.chart2.list(() => [["time", "estimate", "from", "to"], [...history].reverse().map((point) =>
+      [time(point.time_ms), number(point.estimate, quantity, halfWidth(point) ?? 0.01), ...ends(point, quantity)])]);
   }
 
   drawUsers(chosen, dark) {
-    const window = chosen ?? this.sorted.at(-1);
-    const rungs = this.info.epsilons.length;
-    const stepMs = this.info.window_step_ms;
-    this.usersChart.update({ windows: this.sorted, rungs, stepMs, dark });
+    const { info, store: { sorted } } = this;
+    const window = chosen ?? sorted.at(-1);
+    this.usersChart.update({ windows: sorted, rungs: info.epsilons.length, stepMs: info.window_step_ms, marked: chosen?.window_start_ms, dark });
     const parts = window.users_per_rung.map((users, rung) => `${count(users)} at epsilon ${epsilonText(window.epsilons[rung])}`);
     const name = this.named(window);
-    const text = `${name[0].toUpperCase()}${name.slice(1)}: ${plural(window.users, "device")}, ${parts.join(", ")}.`;
-    setText(this.chart3.caption, text);
-    setAttribute(this.chart3.body, "aria-label", text);
-    if (this.chart3.details.open) {
-      this.chart3.numbers.replaceChildren(table(["window", "devices", ...this.info.epsilons.map((e) => `ε ${epsilonText(e)}`)],
-        [...this.sorted].reverse().map((one) => [this.marked(one), count(one.users), ...one.users_per_rung.map(count)])));
-    }
+    this.chart3.say(`${name[0].toUpperCase()}${name.slice(1)}: ${plural(window.users, "device")}, ${parts.join(", ")}.`);
+    this.chart3.list(() => [["window", "devices", ...info.epsilons.map((e) => `ε ${epsilonText(e)}`)],
+      [...sorted].reverse().map((one) => [this.marked(one), count(one.users), ...one.users_per_rung.map(count)])]);
   }
 
-  drawValues(window, focus, dark) {
+  /** The values of the table: those that match the search, of the highlighted value's kind. */
+  listed(quantity) {
+    return this.found.filter(({ index }) => this.quantity(index).kind === quantity.kind);
+  }
+
+  drawValues(window, dark) {
+    const { focus } = this;
     const quantity = this.quantity(focus);
     setAttribute(this.node, "data-current", window?.window_start_ms ?? null);
     setAttribute(this.node, "data-state", window?.state ?? "none");
-    if (window === null) return this.values.wait(this.sorted, this.clock());
-    const rows = this.order.filter(({ index }) => this.quantity(index) === quantity).map(({ index }) => ({ row: window.values[index], index }));
+    if (window === null) return this.values.wait(this.store.sorted, this.clock());
+    const rows = this.listed(quantity).map(({ index }) => ({ row: window.values[index], index }));
     return this.values.update({ window, rows, focus, quantity, colour: (index) => this.colour(index, dark), stepMs: this.info.window_step_ms, now: this.clock() });
+  }
+
+  /** The address of what is seen: the range in fixed times, the window and the value by name. */
+  drawLink(window) {
+    const { sorted } = this.store;
+    const [first, last] = [sorted[0] ?? window, sorted.at(-1) ?? window];
+    const fixed = state.from === null ? { from: first.window_start_ms, to: last.window_start_ms, last: null } : {};
+    setAttribute(this.link, "href", address({ ...state, ...fixed, window: window?.window_start_ms ?? null, value: this.info.values[this.focus] }));
   }
 
   /** "window of 12:00:00", and why it is not settled if it is not. */
   named(window) {
     const why = openText(window, this.clock());
-    return `window of ${time(window.window_start_ms, this.info.window_step_ms)}${why ? ` (${why})` : ""}`;
+    return `window of ${time(window.window_start_ms, this.info.window_step_ms, this.clock())}${why ? ` (${why})` : ""}`;
   }
 
   /** The start of a window for tables of numbers. */
   marked(window) {
-    return `${time(window.window_start_ms, this.info.window_step_ms)}${isSettled(window) ? "" : " (open)"}`;
+    return `${time(window.window_start_ms, this.info.window_step_ms, this.clock())}${isSettled(window) ? "" : " (open)"}`;
   }
 
   /** A survey without new reports is stale by itself; the others and the page as a whole are not. */
-  showAge(lastMs, stale) {
-    const age = lastMs === null || lastMs === undefined ? null : span(this.clock() - lastMs);
-    setText(this.age, age === null ? "no estimates" : stale ? `stale · no new reports for ${age}` : `updated ${age} ago`);
-    setAttribute(this.age, "data-stale", Boolean(stale));
-    setAttribute(this.node, "data-stale", Boolean(stale));
+  showHealth(entry) {
+    setText(this.age, ageText(entry, this.clock()));
+    for (const node of [this.age, this.node]) {
+      setAttribute(node, "data-stale", entry.state === "stale");
+      setAttribute(node, "data-freshness", entry.state);
+    }
   }
 }

@@ -1,0 +1,102 @@
+"""Estimates of simulated devices, written to a real Redis as a worker would: for pages with many surveys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from estimators.estimates import Estimates
+from estimators.tally import Tally
+from producers.clock import system_clock
+from producers.survey.survey import Survey
+from streams.settings import Settings
+from streams.store.connect import open_store
+from streams.store.heartbeats import Heartbeat
+from streams.windows.history import encode_point
+from streams.windows.record import make_record
+from streams.windows.settled import settles_ms
+from tests.support.mechanism import Mechanism, whole
+from tests.support.simulate import simulated_tally, simulated_values
+
+KEPT_MS = 3_600_000
+DIFFERENT = 4
+"""Different windows; the others repeat their counts."""
+
+
+def survey_file(
+    folder: Path,
+    name: str,
+    values: Iterable[str],
+    *,
+    question: str = "",
+    mechanism: str = 'name = "grr"',
+    size: str = "10s",
+    retention: str = "1h",
+) -> Path:
+    """Write a survey file and return its path."""
+    quoted = ", ".join(f'"{value}"' for value in values)
+    path = folder / f"{name}.toml"
+    path.write_text(f"""
+name = "{name}"
+question = "{question or f"What about {name}?"}"
+values = [{quoted}]
+shards = 16
+
+[mechanism]
+{mechanism}
+
+[release]
+kind = "listed"
+ladder = [1.0, 2.0, 4.0]
+opens = ["0s", "1s", "2s"]
+jitter = "100ms"
+
+[window]
+size = "{size}"
+retention = "{retention}"
+skew = "10s"
+
+[estimate]
+rungs = "independent"
+
+[budget]
+lifetime = 1000000
+""")
+    return path
+
+
+def store_windows(settings: Settings, survey: Survey, *, windows: int, users: int, seed: int) -> list[int]:
+    """Store the newest settled windows of a survey, with a history each; returns their starts."""
+    store = open_store(settings)
+    mechanism = whole(survey.mechanism)
+    now_ms = system_clock()
+    newest = survey.windows.latest(now_ms)
+    while settles_ms(survey, newest) > now_ms:
+        newest -= survey.windows.step_ms
+    starts = [newest - age * survey.windows.step_ms for age in reversed(range(windows))]
+    looks = [_looks(mechanism, users, seed + i) for i in range(DIFFERENT)]
+    for i, start_ms in enumerate(starts):
+        secret = store.queue.lock(survey.id, start_ms, 5_000)
+        assert secret is not None
+        for part, tally, estimates in looks[i % DIFFERENT]:
+            read_ms = start_ms + int(part * (settles_ms(survey, start_ms) - start_ms))
+            # The last one is as new as the page: nothing is stale.
+            computed_ms = now_ms if part == 1.0 else read_ms
+            record = make_record(survey, start_ms, tally, estimates, read_ms=read_ms, computed_ms=computed_ms)
+            point = encode_point(record)
+            assert store.estimates.save(survey.id, start_ms, secret, record.encode(), now_ms + KEPT_MS, point=point)
+        store.queue.unlock(survey.id, start_ms, secret)
+    return starts
+
+
+def _looks(mechanism: Mechanism, users: int, seed: int) -> list[tuple[float, Tally, Estimates]]:
+    """Return what is counted and estimated when a part of the devices has reported."""
+    values = simulated_values(mechanism, users + 10 * seed, seed)
+    tallies = [(part, simulated_tally(mechanism, values[: int(part * len(values))], seed)) for part in (0.2, 0.6, 1.0)]
+    return [(part, tally, mechanism.estimate(tally)) for part, tally in tallies]
+
+
+def beat(settings: Settings, worker: str, *, age_ms: int = 0) -> None:
+    """Publish a worker's heartbeat."""
+    now_ms = system_clock() - age_ms
+    open_store(settings).heartbeats.publish(Heartbeat(worker, now_ms, 0, now_ms, 0.4, 0.9))
