@@ -26,6 +26,10 @@ class Site:
     def id_of(self, name: str) -> str:
         return next(survey.id for survey in self.pipeline.surveys if survey.name == name)
 
+    def page_of(self, name: str, more: str = "") -> str:
+        """Return the address of a survey's page."""
+        return f"{self.url}/?survey={self.id_of(name)}{more}"
+
     def ask(self, path: str) -> Any:
         return json.loads(urllib.request.urlopen(self.url + path, timeout=20).read())
 

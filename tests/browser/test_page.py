@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,9 +12,6 @@ from tests.browser.pipeline import Pipeline, chromium
 from tests.browser.site import PATIENCE_MS, Site, Watched, section, shown, wait_for_text
 from tests.support.deadline import until
 from tests.support.services import fresh_name
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.real
 
@@ -49,15 +45,20 @@ def watched(site: Site) -> Iterator[Watched]:
         context.close()
 
 
-def test_the_page_shows_every_survey_with_charts_sentences_and_health(site: Site, watched: Watched) -> None:
+def test_every_survey_has_a_card_and_a_page_with_charts_sentences_and_health(site: Site, watched: Watched) -> None:
     page = watched.page
     page.goto(site.url)
     for name in ("browser", "canary", "hostile"):
+        page.click(f'[data-card="{site.id_of(name)}"] .card-link')
         here = section(page, site.id_of(name))
         page.wait_for_selector(f"{here} .plot-windows canvas")
         page.wait_for_selector(f"{here} .plot-users canvas")
         page.wait_for_selector(f"{here} tbody tr[data-lower]")
+        page.go_back()
+        page.wait_for_selector(f'[data-card="{site.id_of(name)}"][data-state="settled"] .headline strong')
+        assert page.locator(here).count() == 0
     here = section(page, site.id_of("browser"))
+    page.click(f'#nav [data-key="{site.id_of("browser")}"]')
     sentence = r"between [\d.]+ % and [\d.]+ % of devices, 95 % sure, [\d,]+ devices, epsilon up to (0\.5|1|2)(\.0)?\."
     wait_for_text(page, f"{here} .figure-windows figcaption", sentence)
     wait_for_text(
@@ -67,7 +68,8 @@ def test_the_page_shows_every_survey_with_charts_sentences_and_health(site: Site
     assert page.locator("#live").get_attribute("data-state") == "live"
     assert page.locator("#banner").is_hidden()
     wait_for_text(page, '[data-tile="rate"] .tile-value', r"^\d")
-    wait_for_text(page, '[data-tile="lag"] .tile-note', "1 worker")
+    wait_for_text(page, '[data-tile="lag"] .tile-note', r"behind, limit \d+ s")
+    wait_for_text(page, '[data-tile="workers"] .tile-note', "^1 worker, Kafka answers$")
     wait_for_text(page, '[data-tile="rejects"] .tile-note', "no dead letters")
     wait_for_text(page, '[data-tile="canary"] .tile-value', r"^[+−]\d+\.\d σ$")
     watched.assert_quiet()
@@ -77,7 +79,7 @@ def test_values_are_sorted_by_lower_bound_and_the_truth_of_the_fleet_stands_besi
     site: Site, watched: Watched
 ) -> None:
     page = watched.page
-    page.goto(site.url)
+    page.goto(site.page_of("browser"))
     here = section(page, site.id_of("browser"))
     page.wait_for_selector(f"{here} tbody tr[data-lower]")
     # One evaluation: `eval_on_selector_all` finds rows and reads them in two steps, and the page may redraw between.
@@ -95,7 +97,7 @@ def test_values_are_sorted_by_lower_bound_and_the_truth_of_the_fleet_stands_besi
 def test_the_band_narrows_as_rungs_open(site: Site, watched: Watched) -> None:
     survey_id = site.id_of("browser")
     page = watched.page
-    page.goto(site.url)
+    page.goto(site.page_of("browser"))
     here = section(page, survey_id)
     caption = f"{here} .figure-history figcaption"
     words = r"from ±([\d.]+) points when it closed to ±([\d.]+) points now, with answers up to rung 2 of 0 to 2\."
@@ -114,7 +116,7 @@ def test_the_band_narrows_as_rungs_open(site: Site, watched: Watched) -> None:
 
 def test_new_windows_appear_without_loading_the_page_again(site: Site, watched: Watched) -> None:
     page = watched.page
-    page.goto(site.url)
+    page.goto(site.page_of("browser"))
     here = section(page, site.id_of("browser"))
     page.wait_for_selector(f"{here} tbody tr[data-lower]")
     canvas = page.query_selector(f"{here} .plot-windows canvas")
@@ -123,13 +125,13 @@ def test_new_windows_appear_without_loading_the_page_again(site: Site, watched: 
     assert canvas is not None
     assert canvas.evaluate("node => node.isConnected"), "charts are fed, not made anew"
     lists = [url for url in watched.requests if re.search(r"/windows\?limit=\d+$", url)]
-    assert len(lists) == len(SURVEYS), "asked once, then heard"
+    assert len(lists) == 1, "asked once, then heard"
     watched.assert_quiet()
 
 
 def test_whatever_a_survey_says_stays_text(site: Site, watched: Watched) -> None:
     page = watched.page
-    page.goto(site.url)
+    page.goto(site.page_of("hostile"))
     here = section(page, site.id_of("hostile"))
     page.wait_for_selector(f"{here} tbody tr[data-lower]")
     shown = page.locator(f"{here} .value-name").all_inner_texts()
@@ -145,11 +147,9 @@ def test_whatever_a_survey_says_stays_text(site: Site, watched: Watched) -> None
 def test_noise_of_an_open_window_is_no_headline(site: Site, watched: Watched) -> None:
     survey_id = site.id_of("crowd")
     page = watched.page
-    page.goto(site.url)
+    page.goto(site.page_of("crowd"))
     here = section(page, survey_id)
     until(lambda: page.get_attribute(here, "data-state") == "settled", 60, "a settled window", poll_seconds=0.1)
-    # Surveys out of sight are not drawn again.
-    page.evaluate("id => document.getElementById(id).scrollIntoView()", survey_id)
     starts = set()
 
     def noisy() -> bool:
@@ -186,7 +186,7 @@ def test_noise_of_an_open_window_is_no_headline(site: Site, watched: Watched) ->
 
 def test_before_a_window_has_settled_the_page_says_when(site: Site, watched: Watched) -> None:
     page = watched.page
-    page.goto(site.url)
+    page.goto(site.page_of("crowd"))
     here = section(page, site.id_of("crowd"))
     page.wait_for_selector(f"{here} tbody tr[data-lower]")
     script = """async (info) => {
@@ -198,7 +198,7 @@ def test_before_a_window_has_settled_the_page_says_when(site: Site, watched: Wat
             value, estimate: i ? -0.1 : 0.39, variance: 1, lower: i ? -2 : -1, upper: 2,
             simultaneous_lower: -3, simultaneous_upper: 4, always_valid_lower: null, always_valid_upper: null,
         }));
-        const put = (start, state, settles) => view.putWindow({
+        const put = (start, state, settles) => view.hear({
             survey: view.info.id, window_start_ms: start, window_end_ms: start + 3000, read_ms: now, computed_ms: now,
             users: 40, users_per_rung: [40, 0], epsilons: info.epsilons, method: "pooled", population: "fleet",
             alpha: 0.05, homogeneity_p: null, notes: [], values, alerts: [], truth: null, state, settles_ms: settles,
@@ -223,11 +223,10 @@ def test_before_a_window_has_settled_the_page_says_when(site: Site, watched: Wat
 
 def test_the_page_says_that_rungs_contradict_the_survey(site: Site, watched: Watched) -> None:
     page = watched.page
-    page.goto(site.url)
+    page.goto(site.page_of("browser"))
     here = section(page, site.id_of("browser"))
     wait_for_text(page, f"{here} .about", "rungs assumed independent of values")
     assert page.locator(f"{here} .warning").is_hidden()
-    wait_for_text(page, f"{section(page, site.id_of('hostile'))} .about", "rungs may depend on values")
     script = """async () => {
         const { contradictionText, newer } = await import("/static/settled.js");
         const plain = { state: "settled", contradicted: false, homogeneity_p: 0.4, method: "pooled", computed_ms: 5 };
@@ -247,19 +246,23 @@ def test_the_page_says_that_rungs_contradict_the_survey(site: Site, watched: Wat
     )
     assert told[2].endswith("Their estimates are stratified, which assumes nothing about rungs.")
     assert told[3:] == ["open", "settled", "settled", "settled", "open"]
+    page.goto(site.page_of("hostile"))
+    wait_for_text(page, f"{section(page, site.id_of('hostile'))} .about", "rungs may depend on values")
     watched.assert_quiet()
 
 
 def test_one_quiet_survey_is_stale_by_itself(site: Site, watched: Watched) -> None:
     page = watched.page
-    page.goto(site.url)
-    quiet, other = section(page, site.id_of("quiet")), section(page, site.id_of("browser"))
+    page.goto(site.page_of("quiet"))
+    quiet = section(page, site.id_of("quiet"))
     fleet = site.pipeline.fleet("--devices", "200", "--seed", "5", only="quiet")
     page.wait_for_selector(f"{quiet} tbody tr[data-lower]")
     fleet.kill()
     page.wait_for_selector(f'{quiet}[data-stale="true"]')
     wait_for_text(page, f'{quiet} [data-role="age"]', r"^stale · no new reports for \d")
-    assert page.get_attribute(other, "data-stale") == "false"
+    page.click("#nav a")
+    page.wait_for_selector(f'[data-card="{site.id_of("quiet")}"][data-freshness="stale"]')
+    page.wait_for_selector(f'[data-card="{site.id_of("browser")}"][data-freshness="fresh"]')
     assert page.get_attribute("#live", "data-state") == "live"
     assert page.locator("#banner").is_hidden()
     assert page.locator("body.is-stale").count() == 0
@@ -269,14 +272,14 @@ def test_one_quiet_survey_is_stale_by_itself(site: Site, watched: Watched) -> No
 
 def test_the_keyboard_is_enough(site: Site, watched: Watched) -> None:
     page = watched.page
-    page.goto(site.url)
+    page.goto(site.page_of("browser"))
     here = section(page, site.id_of("browser"))
     page.wait_for_selector(f"{here} .legend-item:nth-child(3)")
     reached: list[str] = []
-    for _ in range(30):
+    for _ in range(50):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.id || document.activeElement.className"))
-    assert {"skip", "brand", "theme", "legend-item", "value-name"} <= set(reached)
+    assert {"skip", "brand", "zone", "help-button", "theme", "term", "icon-button", "legend-item"} <= set(reached)
     page.focus("#theme")
     dark = page.get_attribute("#theme", "data-dark")
     page.keyboard.press("Enter")
@@ -290,7 +293,7 @@ def test_the_keyboard_is_enough(site: Site, watched: Watched) -> None:
     wait_for_text(page, f"{here} .figure-windows figcaption", "^Edge, window of")
     page.focus(f'{here} button[aria-label="Older window"]')
     page.keyboard.press("Enter")
-    page.wait_for_selector(f'{here} .figure-history .small-button[aria-pressed="false"]')
+    page.wait_for_selector(f'{here} .chooser .small-button[aria-pressed="false"]')
     watched.assert_quiet()
 
 
@@ -298,7 +301,7 @@ def test_the_keyboard_is_enough(site: Site, watched: Watched) -> None:
 def test_it_fits_phones_tablets_and_walls(site: Site, watched: Watched, width: int, height: int) -> None:
     page = watched.page
     page.set_viewport_size({"width": width, "height": height})
-    page.goto(site.url)
+    page.goto(site.page_of("browser"))
     page.wait_for_selector(f"{section(page, site.id_of('browser'))} .plot-history canvas")
     overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert overflow <= 0
@@ -333,7 +336,8 @@ def test_sentences_say_what_bands_outside_the_possible_mean(site: Site, watched:
     rows = [{"value": "x", "estimate": None, "lower": lower, "upper": upper} for lower, upper in bands]
     script = """async ([window, rows]) => {
         const { sentence } = await import("/static/format.js");
-        return rows.map((row) => sentence(window, row, "share")).concat(sentence(window, rows[0], "mean"));
+        const mean = { kind: "mean", unit: "cm" };
+        return rows.map((row) => sentence(window, row, { kind: "share" })).concat(sentence(window, rows[0], mean));
     }"""
     end = ", 95 % sure, 41,220 devices, epsilon up to 1.0"
     assert page.evaluate(script, [window, rows]) == [
@@ -347,7 +351,7 @@ def test_sentences_say_what_bands_outside_the_possible_mean(site: Site, watched:
         f"between 21.0000000 % and 21.0000040 % of devices{end}",
         f"at most 0.0020 % of devices{end}",
         f"nearly all of devices{end}",
-        f"between 0.118 and 0.131{end}",
+        f"between 0.118 cm and 0.131 cm{end}",
     ]
 
 
@@ -360,12 +364,12 @@ def test_a_token_is_asked_for_and_enough(site: Site, watched: Watched) -> None:
     page.wait_for_selector("#login:not([hidden])")
     page.fill("#token", "s3cret word")
     page.keyboard.press("Enter")
-    page.wait_for_selector(f"{section(page, site.id_of('browser'))} tbody tr[data-lower]")
+    page.wait_for_selector(f'[data-card="{site.id_of("browser")}"][data-state="settled"]')
     assert page.locator("#login").is_hidden()
     page.evaluate("sessionStorage.clear()")
     page.goto("about:blank")
     page.goto(f"{url}/#token=s3cret%20word")
-    page.wait_for_selector(f"{section(page, site.id_of('browser'))} tbody tr[data-lower]")
+    page.wait_for_selector(f'[data-card="{site.id_of("browser")}"][data-state="settled"]')
     assert page.evaluate("location.hash") == ""
 
 
@@ -391,7 +395,7 @@ def test_a_banner_says_that_no_worker_counts_until_one_does_again(site: Site, wa
     page.wait_for_selector("#banner:not([hidden])")
     wait_for_text(page, "#banner", r"^No worker heartbeat for \d+ s\. Estimates are not updated; reports wait in Kafka")
     assert page.get_attribute("#live", "data-state") == "stale"
-    assert page.get_attribute('[data-tile="lag"]', "data-state") == "bad"
+    assert page.get_attribute('[data-tile="workers"]', "data-state") == "bad"
     site.worker = site.pipeline.worker()
     page.wait_for_selector("#banner", state="hidden")
     page.wait_for_selector('#live[data-state="live"]')

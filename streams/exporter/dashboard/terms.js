@@ -20,6 +20,7 @@ export const TERMS = [
   {"word": "outgoing report", "meaning": "A report in a device's outbox, not yet acknowledged by the broker."},
   {"word": "frame", "meaning": "Reports of one survey, window and shard, stored in columns."},
   {"word": "message", "meaning": "One Kafka record. It holds one or more frames."},
+  {"word": "lying device", "meaning": "A device, or an attacker with a token, that reports an answer of its choice instead of a randomized one."},
   {"word": "shard", "meaning": "A number computed from the token; a survey has a fixed number of shards. The shard decides the Kafka partition."},
   {"word": "dead letter", "meaning": "A refused frame with its reason and original bytes, on the dead-letter topic."},
   {"word": "fetch batch", "meaning": "What one fetch brings from one partition."},
