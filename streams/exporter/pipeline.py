@@ -91,7 +91,7 @@ def make_health(
 
 def store_down(now_ms: int, reason: str, *, surveys: Sequence[Survey] = (), store: ServiceState = "down") -> Health:
     """Return the health when Redis does not answer, or was not read yet: nothing else is known."""
-    told = f"Redis does not answer ({reason}). The page shows the last state that was read."
+    told = f"Redis does not answer ({reason})."
     return Health(
         now_ms=now_ms,
         status="down",

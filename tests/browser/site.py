@@ -8,6 +8,7 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 from streams.local.process import Child
+from streams.local.redis import Redis
 from tests.browser.pipeline import Pipeline
 from tests.support.deadline import until
 
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
 PATIENCE_MS = 60_000
 
 
-class Site:
-    """What runs for all tests of this module."""
+class Served:
+    """An exporter and a browser, for all tests of a module."""
 
-    def __init__(self, pipeline: Pipeline, browser: Browser, url: str, worker: Child) -> None:
-        self.pipeline, self.browser, self.url, self.worker = pipeline, browser, url, worker
+    def __init__(self, pipeline: Pipeline, browser: Browser, url: str) -> None:
+        self.pipeline, self.browser, self.url = pipeline, browser, url
 
     def id_of(self, name: str) -> str:
         return next(survey.id for survey in self.pipeline.surveys if survey.name == name)
@@ -32,6 +33,22 @@ class Site:
 
     def ask(self, path: str) -> Any:
         return json.loads(urllib.request.urlopen(self.url + path, timeout=20).read())
+
+
+class Site(Served):
+    """The whole path, with a worker."""
+
+    def __init__(self, pipeline: Pipeline, browser: Browser, url: str, worker: Child) -> None:
+        super().__init__(pipeline, browser, url)
+        self.worker = worker
+
+
+class StoredSite(Served):
+    """An exporter on a Redis of its own that holds stored estimates."""
+
+    def __init__(self, pipeline: Pipeline, browser: Browser, url: str, redis: Redis) -> None:
+        super().__init__(pipeline, browser, url)
+        self.redis = redis
 
 
 class Watched:

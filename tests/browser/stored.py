@@ -32,6 +32,7 @@ def survey_file(
     mechanism: str = 'name = "grr"',
     size: str = "10s",
     retention: str = "1h",
+    end: str = "",
 ) -> Path:
     """Write a survey file and return its path."""
     quoted = ", ".join(f'"{value}"' for value in values)
@@ -41,6 +42,7 @@ name = "{name}"
 question = "{question or f"What about {name}?"}"
 values = [{quoted}]
 shards = 16
+{f"end = {end}" if end else ""}
 
 [mechanism]
 {mechanism}
@@ -96,7 +98,8 @@ def _looks(mechanism: Mechanism, users: int, seed: int) -> list[tuple[float, Tal
     return [(part, tally, mechanism.estimate(tally)) for part, tally in tallies]
 
 
-def beat(settings: Settings, worker: str, *, age_ms: int = 0) -> None:
+def beat(settings: Settings, worker: str, *, age_ms: int = 0, lag_seconds: float = 0.2, kafka_up: bool = True) -> None:
     """Publish a worker's heartbeat."""
-    now_ms = system_clock() - age_ms
-    open_store(settings).heartbeats.publish(Heartbeat(worker, now_ms, 0, now_ms, 0.4, 0.9))
+    time_ms = system_clock() - age_ms
+    told = Heartbeat(worker, time_ms, 0, time_ms, 0.4, 0.9, lag_seconds=lag_seconds, kafka_up=kafka_up)
+    open_store(settings).heartbeats.publish(told)

@@ -147,6 +147,7 @@ export class HealthView {
       text = this.health.reasons.join(" ");
       const last = this.health.last_estimate_ms;
       if (last !== null) text += ` The last estimate is from ${time(last, 1000, now)}.`;
+      else if (state === "down") text += this.known === null ? " Until it does, nothing is known." : ` The page shows what was read at ${time(this.known.now_ms, 1000, now)}.`;
     }
     this.banner.hidden = text === "";
     setText(this.banner, text);

@@ -68,16 +68,17 @@ class Card {
     setText(this.age, ageText(this.health, this.clock()));
     const { outcome } = this.store;
     const known = window !== null;
-    setAttribute(this.node, "data-state", known ? "settled" : outcome === null ? "loading" : outcome !== "ok" || this.health?.down ? "unknown" : "none");
+    const unknown = outcome !== "ok" && (outcome !== null || Boolean(this.health?.down));
+    setAttribute(this.node, "data-state", known ? "settled" : unknown ? "unknown" : outcome === null ? "loading" : "none");
     setAttribute(this.node, "data-freshness", this.health?.state ?? "unknown");
     if (known) this.drawHeadline(window, index);
     else {
       const open = this.store.sorted.at(-1);
-      const text = outcome === null ? "reading …" : outcome !== "ok" ? "unknown" : open ? "no window settled yet" : "no estimates yet";
+      const text = unknown ? "unknown" : outcome === null ? "reading …" : open ? "no window settled yet" : "no estimates yet";
       setText(this.value, text);
       setText(this.number, "");
       setText(this.band, "");
-      setText(this.meta, outcome !== null && outcome !== "ok" ? outcome : open ? `${plural(open.users, "device")} in the newest window` : "");
+      setText(this.meta, unknown ? outcome ?? "Redis does not answer" : open ? `${plural(open.users, "device")} in the newest window` : "");
       setAttribute(this.line, "points", "");
       setAttribute(this.area, "points", "");
     }

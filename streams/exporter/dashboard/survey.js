@@ -187,10 +187,9 @@ export class SurveyView {
   drawEmpty(none) {
     this.empty.hidden = !none;
     if (!none) return;
-    const { outcome } = this.store;
+    const outcome = this.store.outcome ?? (this.down ? "Redis does not answer" : null);
     const known = outcome === "ok";
-    setAttribute(this.empty, "data-state", outcome === null ? "loading" : known ? "none" : "unknown");
-    setAttribute(this.node, "data-state", outcome === null ? "loading" : known ? "none" : "unknown");
+    for (const node of [this.empty, this.node]) setAttribute(node, "data-state", outcome === null ? "loading" : known ? "none" : "unknown");
     setText(this.empty, outcome === null ? "Reading the estimates …"
       : !known ? `Unknown: the estimates cannot be read. ${outcome[0].toUpperCase()}${outcome.slice(1)}. The page keeps trying.`
         : this.store.isNewest ? "No estimates yet. They appear a second after the first report is counted."
@@ -329,6 +328,7 @@ export class SurveyView {
 
   /** A survey without new reports is stale by itself; the others and the page as a whole are not. */
   showHealth(entry) {
+    this.down = entry.down;
     setText(this.age, ageText(entry, this.clock()));
     for (const node of [this.age, this.node]) {
       setAttribute(node, "data-stale", entry.state === "stale");

@@ -1,0 +1,344 @@
+"""The overview and the pages of surveys on a real Redis: links, ranges, search, files, terms, and what is unknown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import signal
+import struct
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streams.local.redis import Redis
+from tests.browser.pipeline import Pipeline, chromium
+from tests.browser.site import PATIENCE_MS, StoredSite, Watched, section, wait_for_text
+from tests.browser.stored import beat, store_windows, survey_file
+from tests.support.deadline import until
+from tests.support.services import running
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.real
+
+LONG = [f"an answer with a long name, number {i}" for i in range(50)]
+WINDOWS = 40
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoredSite]:
+    """Nine surveys; the Redis is this module's own, since tests stop it."""
+    folder = tmp_path_factory.mktemp("overview")
+    (folder / "files").mkdir()
+    files = [
+        survey_file(folder / "files", "browser", ["Chrome", "Safari", "Edge", "Firefox", "Opera", "=1+1"]),
+        survey_file(folder / "files", "numbered", LONG, question="Which of fifty answers? " + "And why? " * 20),
+        survey_file(folder / "files", "height", ["height"], mechanism='name = "mean"\nlow = 100\nhigh = 4000'),
+        survey_file(folder / "files", "basket", ["bread", "milk"], mechanism='name = "lpp"'),
+        survey_file(folder / "files", "over", ["yes", "no"], end="2020-01-01"),
+        *(survey_file(folder / "files", f"other-{i}", ["yes", "no"]) for i in range(4)),
+    ]
+    with chromium() as browser, running(Redis) as redis:
+        pipeline = Pipeline("127.0.0.1:1", redis.url, "", folder, files, topics=False)
+        try:
+            for i, survey in enumerate(pipeline.surveys):
+                store_windows(pipeline.settings, survey, windows=WINDOWS, users=2_000, seed=10 * i)
+            beat(pipeline.settings, "worker-1")
+            _, url = pipeline.exporter()
+            yield StoredSite(pipeline, browser, url, redis)
+        finally:
+            pipeline.stop()
+
+
+@pytest.fixture
+def watched(site: StoredSite) -> Iterator[Watched]:
+    context = site.browser.new_context(
+        viewport={"width": 1440, "height": 900}, locale="en-US", timezone_id="Asia/Kolkata", accept_downloads=True
+    )
+    context.set_default_timeout(PATIENCE_MS)
+    try:
+        yield Watched(context.new_page(), site.url)
+    finally:
+        context.close()
+
+
+def opened(site: StoredSite, page: Page, name: str, more: str = "") -> str:
+    """Open a survey's page, wait for its numbers, and return its selector."""
+    page.goto(site.page_of(name, more))
+    here = section(page, site.id_of(name))
+    page.wait_for_selector(f"{here} tbody tr[data-lower]")
+    return here
+
+
+def downloaded(page: Page, selector: str) -> tuple[str, bytes]:
+    """Click, and return the name and the content of the file that comes."""
+    with page.expect_download() as got:
+        page.click(selector)
+    return got.value.suggested_filename, Path(got.value.path()).read_bytes()
+
+
+def clock_times(page: Page, here: str) -> list[str]:
+    """Return the window that each panel names."""
+    return [
+        re.findall(r"\d\d:\d\d:\d\d", page.locator(f"{here} {part}").inner_text())[0]
+        for part in (
+            ".chooser strong",
+            ".figure-windows figcaption",
+            ".figure-values h3",
+            ".figure-history figcaption",
+            ".figure-users figcaption",
+        )
+    ]
+
+
+def test_nine_surveys_fit_on_an_overview_that_is_searched(site: StoredSite, watched: Watched) -> None:
+    page = watched.page
+    page.goto(site.url)
+    for survey in site.pipeline.surveys:
+        page.wait_for_selector(f'[data-card="{survey.id}"][data-state="settled"]')
+    bottom = page.locator(".cards").evaluate("node => node.getBoundingClientRect().bottom + scrollY")
+    assert bottom < 2 * 900, "nine surveys on two screens at most"
+    page.fill("#search-surveys", "firef")
+    page.wait_for_selector(f'[data-card="{site.id_of("numbered")}"]', state="detached")
+    assert page.locator(".survey-card").count() == 1
+    page.click(".matches a")
+    wait_for_text(page, f"{section(page, site.id_of('browser'))} .figure-windows figcaption", "^Firefox, window of")
+    page.go_back()
+    page.wait_for_selector("#search-surveys")
+    assert page.input_value("#search-surveys") == "firef"
+    assert page.locator(".survey-card").count() == 1
+    page.fill("#search-surveys", "nothing like it")
+    wait_for_text(page, ".overview .empty", "^No survey and no value matches")
+    watched.assert_quiet()
+
+
+def test_what_is_shown_is_in_the_address_and_the_back_button_works(site: StoredSite, watched: Watched) -> None:
+    page = watched.page
+    here = opened(site, page, "browser")
+    until(lambda: len(set(clock_times(page, here))) == 1, 60, "one window in all panels", poll_seconds=0.2)
+    page.click(f"{here} .legend-item >> text=Safari")
+    wait_for_text(page, f"{here} .figure-windows figcaption", "^Safari, window of")
+    box = page.locator(f"{here} .plot-windows .u-over").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 60, steps=4)
+    page.mouse.up()
+    page.wait_for_url(re.compile(r"from=.*&to="))
+    wait_for_text(page, f"{here} .range .range-note", r"^1[0-4] windows$")
+    page.click(f"{here} .plot-windows .u-over", position={"x": 0.5 * box["width"], "y": 60})
+    page.wait_for_url(re.compile(r"&window="))
+    until(lambda: len(set(clock_times(page, here))) == 1, 60, "the chosen window in all panels", poll_seconds=0.2)
+    chosen, link = page.url, page.get_attribute(f"{here} .controls > a", "href")
+    times = clock_times(page, here)
+    page.go_back()
+    page.wait_for_selector(f'{here} .chooser [aria-pressed="true"]')
+    page.go_back()
+    wait_for_text(page, f"{here} .range .range-note", f"^{WINDOWS} windows$")
+    page.go_forward()
+    page.go_forward()
+    assert page.url == chosen
+    until(lambda: clock_times(page, here) == times, 60, "the same window again", poll_seconds=0.2)
+    page.goto("about:blank")
+    page.goto(site.url + str(link))
+    wait_for_text(page, f"{here} .figure-windows figcaption", "^Safari, window of")
+    until(lambda: clock_times(page, here) == times, 60, "the same by its permalink", poll_seconds=0.2)
+    watched.assert_quiet()
+
+
+def test_ranges_are_chosen_zoomed_and_entered_by_keyboard(site: StoredSite, watched: Watched) -> None:
+    page = watched.page
+    here = opened(site, page, "browser", "&tz=utc")
+    page.select_option(f"{here} .range select", label="Last 5 min")
+    assert "last=5m" in page.url
+    page.select_option(f"{here} .range select", "newest")
+    wait_for_text(page, f"{here} .range .range-note", f"^{WINDOWS} windows$")
+    page.focus(f'{here} button[aria-label="Zoom in"]')
+    page.keyboard.press("Enter")
+    wait_for_text(page, f"{here} .range .range-note", r"^(19|20|21) windows$")
+    page.focus(f'{here} button[aria-label="Earlier"]')
+    page.keyboard.press("Enter")
+    page.select_option(f"{here} .range select", "choose")
+    page.fill(f"{here} .range-form label:nth-child(1) input", "2020-01-01T00:00:00")
+    page.fill(f"{here} .range-form label:nth-child(2) input", "2019-01-01T00:00:00")
+    page.keyboard.press("Enter")
+    wait_for_text(page, f"{here} .range-form .error", "must end after it begins")
+    page.fill(f"{here} .range-form label:nth-child(2) input", "2020-01-02T00:00:00")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("from=2020-01-01T00:00:00Z&to=2020-01-02T00:00:00Z"))
+    wait_for_text(page, f"{here} .empty", "^No window of this range has an estimate")
+    watched.assert_quiet()
+
+
+def test_values_are_searched_and_long_names_stay_apart(site: StoredSite, watched: Watched) -> None:
+    page = watched.page
+    here = opened(site, page, "numbered")
+    script = """async (values) => {
+        const { shortNames } = await import("/static/labels.js");
+        return [shortNames(values, 16), shortNames(["a".repeat(30), "a".repeat(31)], 10), shortNames(["x", "y"], 5)];
+    }"""
+    long, same, short = page.evaluate(script, LONG)
+    assert long[:2] == ["…0", "…1"]
+    assert len(set(long)) == len(LONG)
+    assert len(set(same)) == 2
+    assert short == ["x", "y"]
+    page.fill(f"{here} .values-tools input", "number 4")
+    until(lambda: page.locator(f"{here} table.values tbody tr").count() == 11, 60, "the values found", poll_seconds=0.1)
+    names = page.locator(f"{here} .legend-item").all_inner_texts()
+    assert all("number 4" in name for name in names), "the chart draws what was found"
+    assert "q=number" in page.url
+    page.fill(f"{here} .values-tools input", "nothing")
+    wait_for_text(page, f"{here} .none", "No value matches “nothing”")
+    watched.assert_quiet()
+
+
+def test_files_hold_what_is_seen(site: StoredSite, watched: Watched) -> None:
+    page = watched.page
+    here = opened(site, page, "browser")
+    wait_for_text(page, f"{here} .figure-history figcaption", "when it closed")
+    name, content = downloaded(page, f'{here} [aria-label="Save values as CSV"]')
+    assert re.fullmatch(r"browser-[0-9a-f]{8}-values-[\dT-]+Z?\.csv", name)
+    rows = list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"))))
+    start_ms = page.get_attribute(here, "data-current")
+    stored = site.ask(f"/api/v1/surveys/{site.id_of('browser')}/windows/{start_ms}")["values"]
+    told = {row["value"]: float(row["estimate"]) for row in rows}
+    assert told["Chrome"] == pytest.approx(next(one["estimate"] for one in stored if one["value"] == "Chrome"))
+    assert "'=1+1" in told, "a spreadsheet must not compute a name"
+    _, windows = downloaded(page, f'{here} [aria-label="Save windows as CSV"]')
+    assert len(windows.decode().splitlines()) == 1 + 6 * WINDOWS
+    name, picture = downloaded(page, f'{here} [aria-label="Save history as PNG"]')
+    assert name.endswith(".png")
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", picture[16:24])
+    assert width > 400
+    assert height > 250
+    watched.assert_quiet()
+
+
+def test_times_are_local_or_utc_and_say_so(site: StoredSite, watched: Watched) -> None:
+    page = watched.page
+    here = opened(site, page, "browser")
+    local = page.inner_text(f"{here} .chooser strong")
+    assert page.inner_text("#zone") in ("Kolkata", "Calcutta")
+    page.click("#zone")
+    until(lambda: page.inner_text(f"{here} .chooser strong") != local, 60, "another time", poll_seconds=0.1)
+    assert page.inner_text("#zone") == "UTC"
+    assert "tz=utc" in page.url
+    assert page.inner_text(f"{here} .chooser strong")[-5:-3] != local[-5:-3], "India is half an hour off"
+    page.goto(site.url)
+    assert page.inner_text("#zone") == "UTC", "the choice is kept"
+    watched.assert_quiet()
+
+
+def test_terms_are_explained_by_keyboard_in_the_words_of_the_glossary(site: StoredSite, watched: Watched) -> None:
+    page = watched.page
+    here = opened(site, page, "browser")
+    page.focus(f"{here} .about .term >> nth=0")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#term-help:popover-open")
+    assert page.evaluate("document.activeElement.id") == "term-help", "screen readers read it"
+    assert page.inner_text("#term-title") == "mechanism"
+    wait_for_text(page, "#term-text", "^The rule by which a device randomizes a value")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#term-help", state="hidden")
+    assert page.evaluate("document.activeElement.className") == "term"
+    page.focus("#help-button")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#help[open] dt >> text=recompute queue")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#help[open]", state="detached")
+    watched.assert_quiet()
+
+
+def test_means_have_their_own_unit_and_shares_are_percent(site: StoredSite, watched: Watched) -> None:
+    page = watched.page
+    here = opened(site, page, "height")
+    assert re.fullmatch(r"[\d.]+", page.inner_text(f"{here} tbody td.strong"))
+    wait_for_text(page, f"{here} .meaning", "mean of the numbers")
+    here = opened(site, page, "basket")
+    assert all("%" in text for text in page.locator(f"{here} tbody td.strong").all_inner_texts())
+    page.click(f'{here} [data-kind="mean"]')
+    wait_for_text(
+        page, f"{here} .figure-windows figcaption", r"^bread/mean, .* between -?[\d.]+ and -?[\d.]+, 95 % sure"
+    )
+    assert not any("%" in text for text in page.locator(f"{here} tbody td.strong").all_inner_texts())
+    watched.assert_quiet()
+
+
+@pytest.mark.parametrize("width", [360, 1920])
+def test_overview_and_long_names_fit(site: StoredSite, watched: Watched, width: int) -> None:
+    page = watched.page
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(site.url)
+    page.wait_for_selector('.survey-card[data-state="settled"]')
+    wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert page.evaluate(wide) <= 0
+    opened(site, page, "numbered")
+    assert page.evaluate(wide) <= 0
+    watched.assert_quiet()
+
+
+def health_tiles(page: Page) -> dict[str, Any]:
+    """Return state, value and note of every tile."""
+    script = """() => {
+        const text = (tile, part) => tile.querySelector(part).textContent;
+        const told = (tile) => [tile.dataset.state, text(tile, ".tile-value"), text(tile, ".tile-note")];
+        const tiles = [...document.querySelectorAll(".tile")];
+        return Object.fromEntries(tiles.map((tile) => [tile.dataset.tile, told(tile)]));
+    }"""
+    tiles: dict[str, Any] = page.evaluate(script)
+    return tiles
+
+
+def test_lag_dead_workers_and_kafka_are_shown_and_an_ended_survey_is_not_red(
+    site: StoredSite, watched: Watched
+) -> None:
+    page, settings = watched.page, site.pipeline.settings
+    page.goto(site.url)
+    page.wait_for_selector(f'[data-card="{site.id_of("over")}"][data-freshness="ended"]')
+    beat(settings, "worker-1", lag_seconds=28)
+    beat(settings, "worker-2", age_ms=60_000)
+    until(lambda: health_tiles(page)["lag"][0] == "bad", 60, "estimates that are behind", poll_seconds=0.2)
+    assert health_tiles(page)["lag"][1] == "28 s"
+    state, value, note = health_tiles(page)["workers"]
+    assert (state, value) == ("warn", "1 of 2")
+    assert "worker-2" in note
+    beat(settings, "worker-1", kafka_up=False)
+    page.wait_for_selector('[data-tile="workers"][data-state="bad"]')
+    wait_for_text(page, "#banner", "Kafka")
+    watched.assert_quiet()
+
+
+def first_health(site: StoredSite) -> Any:
+    """Return what the event stream tells a page that opens now."""
+    with urllib.request.urlopen(f"{site.url}/api/v1/events", timeout=PATIENCE_MS / 1_000) as stream:
+        while stream.readline() != b"event: health\n":
+            pass
+        return json.loads(stream.readline().removeprefix(b"data: "))
+
+
+def test_without_redis_a_fresh_page_is_unknown_and_recovers(site: StoredSite, watched: Watched) -> None:
+    page = watched.page
+    site.redis.child.send_signal(signal.SIGSTOP)
+    try:
+        until(lambda: first_health(site)["store"] == "down", 60, "an exporter that knows", poll_seconds=0.5)
+        page.goto(site.url)
+        wait_for_text(page, "#banner", "Redis does not answer .* nothing is known")
+        tiles = health_tiles(page)
+        assert {state for state, _, _ in tiles.values()} == {"unknown"}
+        assert {value for _, value, _ in tiles.values()} == {"?"}
+        page.wait_for_selector('.survey-card[data-state="unknown"]')
+        assert page.locator('.survey-card:not([data-state="unknown"])').count() == 0
+        page.click(".survey-card .card-link")
+        wait_for_text(page, ".survey .empty", "^Unknown: the estimates cannot be read")
+        assert "No estimates yet" not in page.inner_text("main")
+    finally:
+        site.redis.child.send_signal(signal.SIGCONT)
+    page.wait_for_selector("tbody tr[data-lower]")
+    until(lambda: health_tiles(page)["rate"][0] != "unknown", 60, "tiles that are known again", poll_seconds=0.2)
