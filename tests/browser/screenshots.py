@@ -27,7 +27,7 @@ COMPLETE = "up to rung 2 of 0 to 2"
 
 
 def opened(browser: Browser, url: str, width: int, height: int, theme: Literal["dark", "light"], scale: float) -> Page:
-    """Return the page, connected."""
+    """Return a page, connected."""
     page = browser.new_page(
         viewport={"width": width, "height": height},
         color_scheme=theme,
@@ -76,20 +76,27 @@ def take(folder: Path) -> list[Path]:
         made.append(path)
         print(path, file=sys.stderr)
 
-    files = [SURVEYS / "browser.toml", SURVEYS / "canary.toml"]
+    files = [SURVEYS / "browser.toml", SURVEYS / "crowd.toml", SURVEYS / "canary.toml"]
     with tempfile.TemporaryDirectory() as scratch, ApacheKafka() as kafka, Redis() as redis, chromium() as browser:
         pipeline = Pipeline(kafka.address, redis.url, "", Path(scratch), files)
         try:
             worker = pipeline.worker()
             _, url = pipeline.exporter()
-            pipeline.fleet("--devices", "20000", "--seed", "7", "--scenario", "city")
+            pipeline.fleet("--devices", "20000", "--seed", "7", "--scenario", "city", only="browser")
+            pipeline.fleet("--devices", "4000", "--seed", "8", only="crowd")
             pipeline.canary()
             until(lambda: windows_of(url, pipeline.surveys[0].id) >= WINDOWS, 300, "enough windows", poll_seconds=1)
-            shot(opened(browser, url, 1920, 1080, "dark", 1), "wall-dark")
-            page = opened(browser, url, 1440, 1130, "light", 1)
+            survey = f"{url}/?survey={pipeline.surveys[0].id}"
+            shot(opened(browser, survey, 1920, 1080, "dark", 1), "wall-dark")
+            page = opened(browser, survey, 1440, 1130, "light", 1)
             shot(page, "page-light")
-            shot(opened(browser, url, 1440, 1130, "light", 2), "history", ".figure-history")
-            shot(opened(browser, url, 390, 844, "dark", 2), "phone-dark")
+            shot(opened(browser, survey, 1440, 1130, "light", 2), "history", ".figure-history")
+            shot(opened(browser, survey, 390, 844, "dark", 2), "phone-dark")
+            overview = opened(browser, url, 1440, 620, "light", 1)
+            for one in pipeline.surveys:
+                overview.wait_for_selector(f'[data-card="{one.id}"][data-state="settled"]')
+            overview.screenshot(path=folder / "overview-light.png", animations="disabled")
+            made.append(folder / "overview-light.png")
             worker.kill()
             page.wait_for_selector("#banner:not([hidden])", timeout=60_000)
             page.set_viewport_size({"width": 1440, "height": 620})

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.docs import DOCS, TERMS, terms_script
 from streams.exporter.server import PAGE
 
 OWN = sorted(path for path in PAGE.glob("*") if path.is_file())
@@ -50,6 +51,17 @@ def test_every_import_and_link_is_a_file_that_exists() -> None:
             assert (PAGE / name).is_file(), f"{path.name} imports {name}"
     for name in re.findall(r'(?:href|src)="/static/([^"]+)"', (PAGE / "index.html").read_text()):
         assert (PAGE / name).is_file(), name
+
+
+def test_help_on_terms_is_the_glossary_and_every_term_of_the_page_is_in_it() -> None:
+    assert TERMS.read_text() == terms_script(), "run make generated"
+    rows = re.findall(r'"word": "([^"]+)", "meaning": "((?:[^"\\]|\\.)+)"', TERMS.read_text())
+    assert len(rows) > 40
+    assert not [meaning for _, meaning in rows if re.search(r"[`*\]]|\.md", meaning)], "no markup in texts"
+    words = {part for word, _ in rows for part in (word, *word.split(", "))}
+    used = {word for path in SCRIPTS for word in re.findall(r'\bterm\("([^"]+)"', path.read_text())}
+    assert len(used) > 8
+    assert used <= words, f"not in {DOCS / 'glossary.md'}"
 
 
 def test_the_chart_library_is_the_published_one_with_its_licence() -> None:

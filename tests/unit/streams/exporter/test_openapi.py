@@ -33,7 +33,8 @@ def test_the_keys_of_answers_are_these() -> None:
     schemas = DESCRIPTION["components"]["schemas"]
     stable = {
         "SurveyInfo": "id name question mechanism guarantee values epsilons opens_ms window_size_ms window_step_ms "
-        "retention_ms method population alpha jitter_ms quantities canary settles_after_ms rungs end_ms",
+        "retention_ms method population alpha jitter_ms quantities canary settles_after_ms rungs end_ms "
+        "units meanings",
         "Windows": "survey windows truncated",
         "Window": "version survey window_start_ms window_end_ms read_ms computed_ms users users_per_rung epsilons "
         "method population alpha homogeneity_p notes values alerts truth state settles_ms "
