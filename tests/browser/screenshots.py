@@ -24,6 +24,7 @@ SURVEYS = Path(__file__).parent / "surveys"
 WINDOWS = 40
 """Windows on the pictures; two seconds each."""
 COMPLETE = "up to rung 2 of 0 to 2"
+POINTS = 8
 
 
 def opened(browser: Browser, url: str, width: int, height: int, theme: Literal["dark", "light"], scale: float) -> Page:
@@ -41,8 +42,15 @@ def opened(browser: Browser, url: str, width: int, height: int, theme: Literal["
 
 
 def is_complete(page: Page) -> bool:
-    """Tell whether the history that is shown has reached the last rung."""
-    return COMPLETE in page.locator(".figure-history figcaption").first.inner_text()
+    """Tell whether the history that is shown has reached the last rung, with enough points to see how it got there."""
+    if COMPLETE not in page.locator(".figure-history figcaption").first.inner_text():
+        return False
+    script = """async () => {
+        const [survey, figure] = [".survey", ".figure-history"].map((one) => document.querySelector(one).dataset);
+        const path = `/api/v1/surveys/${survey.survey}/windows/${figure.window}/history`;
+        return (await (await fetch(path)).json()).points.length;
+    }"""
+    return bool(page.evaluate(script) >= POINTS)
 
 
 def place(page: Page, selector: str) -> FloatRect:
@@ -88,9 +96,9 @@ def take(folder: Path) -> list[Path]:
             until(lambda: windows_of(url, pipeline.surveys[0].id) >= WINDOWS, 300, "enough windows", poll_seconds=1)
             survey = f"{url}/?survey={pipeline.surveys[0].id}"
             shot(opened(browser, survey, 1920, 1080, "dark", 1), "wall-dark")
-            page = opened(browser, survey, 1440, 1130, "light", 1)
+            page = opened(browser, survey, 1440, 1220, "light", 1)
             shot(page, "page-light")
-            shot(opened(browser, survey, 1440, 1130, "light", 2), "history", ".figure-history")
+            shot(opened(browser, survey, 1440, 1220, "light", 2), "history", ".figure-history")
             shot(opened(browser, survey, 390, 844, "dark", 2), "phone-dark")
             overview = opened(browser, url, 1440, 620, "light", 1)
             for one in pipeline.surveys:

@@ -271,6 +271,50 @@ def test_means_have_their_own_unit_and_shares_are_percent(site: StoredSite, watc
     watched.assert_quiet()
 
 
+def test_sentences_say_what_bands_outside_the_possible_mean(site: StoredSite, watched: Watched) -> None:
+    page = watched.page
+    page.goto(site.url)
+    window = {
+        "population": "fleet",
+        "alpha": 0.05,
+        "users": 41220,
+        "users_per_rung": [220, 41000, 0],
+        "epsilons": [0.5, 1.0, 2.0],
+    }
+    bands: list[list[float | None]] = [
+        [0.118, 0.131],
+        [-0.01, 0.02],
+        [0.97, 1.02],
+        [-0.4, -0.1],
+        [-3.0, 4.0],
+        [None, None],
+        [0.0, 0.0],
+        [0.21, 0.21000004],
+        [-0.3, 0.00002],
+        [1.0, 1.3],
+    ]
+    rows = [{"value": "x", "estimate": None, "lower": lower, "upper": upper} for lower, upper in bands]
+    script = """async ([window, rows]) => {
+        const { sentence } = await import("/static/format.js");
+        const mean = { kind: "mean", unit: "cm" };
+        return rows.map((row) => sentence(window, row, { kind: "share" })).concat(sentence(window, rows[0], mean));
+    }"""
+    end = ", 95 % sure, 41,220 devices, epsilon up to 1.0"
+    assert page.evaluate(script, [window, rows]) == [
+        f"between 11.8 % and 13.1 % of devices{end}",
+        f"at most 2.0 % of devices{end}",
+        f"at least 97.0 % of devices{end}",
+        f"next to none of devices{end}",
+        f"not known yet: anything from none to all{end}",
+        f"not known yet{end}",
+        f"not known yet{end}",
+        f"between 21.0000000 % and 21.0000040 % of devices{end}",
+        f"at most 0.0020 % of devices{end}",
+        f"nearly all of devices{end}",
+        f"between 0.118 cm and 0.131 cm{end}",
+    ]
+
+
 @pytest.mark.parametrize("width", [360, 1920])
 def test_overview_and_long_names_fit(site: StoredSite, watched: Watched, width: int) -> None:
     page = watched.page

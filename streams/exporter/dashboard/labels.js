@@ -4,10 +4,10 @@ const ELLIPSIS = "…";
 
 /** Cut a name in its middle: both ends tell more than the beginning alone. */
 export function cut(name, most) {
-  const letters = [...name];
-  if (letters.length <= most) return name;
+  const signs = [...name];
+  if (signs.length <= most) return name;
   const end = Math.floor((most - 1) / 2);
-  return letters.slice(0, most - 1 - end).join("") + ELLIPSIS + letters.slice(letters.length - end).join("");
+  return signs.slice(0, most - 1 - end).join("") + ELLIPSIS + signs.slice(signs.length - end).join("");
 }
 
 /** How many characters all names begin with, cut back to the start of a word. */
