@@ -133,7 +133,7 @@ export class HealthView {
     const firing = alerts.filter((alert) => alert.state === "firing").length;
     const pending = alerts.filter((alert) => alert.state === "pending").length;
     if (source === "unreachable") show(part, "unknown", "?", "Prometheus does not answer");
-    else if (source === null || (why !== "" && (source !== "prometheus" || !this.connected))) show(part, "unknown", firing ? count(firing) : "?", why || "not known yet");
+    else if (source === null || (why !== "" && (source !== "prometheus" || !this.connected))) show(part, "unknown", firing && this.known !== null ? count(firing) : "?", why || "not known yet");
     else if (firing) show(part, "bad", count(firing), pending ? `firing, ${pending} pending` : "firing");
     else if (pending) show(part, "warn", count(pending), "pending");
     else show(part, alerts.length ? "ok" : "none", "0", alerts.length ? `firing, of ${plural(alerts.length, "rule")}` : "no rules");
