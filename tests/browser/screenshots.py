@@ -24,7 +24,7 @@ SURVEYS = Path(__file__).parent / "surveys"
 WINDOWS = 40
 """Windows on the pictures; two seconds each."""
 COMPLETE = "up to rung 2 of 0 to 2"
-POINTS = 8
+POINTS = 4
 
 
 def opened(browser: Browser, url: str, width: int, height: int, theme: Literal["dark", "light"], scale: float) -> Page:
