@@ -14,6 +14,7 @@ Kind = Literal["gauge", "counter", "histogram"]
 Process = Literal["exporter", "worker"]
 
 REPEATED = "A crash may count some of them twice."
+UNREADABLE_PARTS = ("tally", "log")
 WINDOW = "The label window is an age: open, or 1 (closed last) to 5."
 
 
@@ -186,6 +187,13 @@ METRICS: tuple[Metric, ...] = (
         (),
         "Windows whose counts changed since their estimate was computed.",
     ),
+    Metric(
+        "exporter",
+        "thaw_unreadable_windows",
+        "gauge",
+        (),
+        "Windows with a report log that could not be read, which wait to be rebuilt from Kafka.",
+    ),
     Metric("exporter", "thaw_reports_applied_total", "counter", ("survey",), "Reports that changed a count. Exact."),
     Metric("exporter", "thaw_reports_duplicate_total", "counter", ("survey",), "Reports already counted. Exact."),
     Metric(
@@ -292,6 +300,21 @@ METRICS: tuple[Metric, ...] = (
         ("partition",),
         "Age of the oldest record of an assigned partition that was not read yet, at most; 0 if all were read.",
     ),
+    Metric(
+        "worker",
+        "thaw_worker_unreadable_total",
+        "counter",
+        ("part",),
+        "Tallies and report logs in Redis that could not be read. A tally is made again from its log; a log is set "
+        "aside and its window rebuilt from Kafka.",
+    ),
+    Metric(
+        "worker",
+        "thaw_worker_windows_rebuilt_total",
+        "counter",
+        (),
+        "Windows with an unreadable report log that this worker counted again from Kafka.",
+    ),
 )
 
 TABLE: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
@@ -319,6 +342,8 @@ class WorkerMetrics:
     store_up: Gauge
     kafka_up: Gauge
     lag_seconds: Gauge
+    unreadable: Counter
+    rebuilt: Counter
 
 
 class ManyHistogram(Histogram):
@@ -346,7 +371,7 @@ def worker_metrics() -> WorkerMetrics:
     latency = TABLE["thaw_worker_latency_seconds"]
     kafka_up = gauge("thaw_worker_kafka_up")
     kafka_up.set(math.nan)
-    return WorkerMetrics(
+    metrics = WorkerMetrics(
         registry,
         lag=gauge("thaw_worker_lag_records"),
         uncommitted=gauge("thaw_worker_uncommitted_records"),
@@ -362,7 +387,13 @@ def worker_metrics() -> WorkerMetrics:
         store_up=gauge("thaw_worker_store_up"),
         kafka_up=kafka_up,
         lag_seconds=gauge("thaw_worker_lag_seconds"),
+        unreadable=counter("thaw_worker_unreadable_total"),
+        rebuilt=counter("thaw_worker_windows_rebuilt_total"),
     )
+    for part in UNREADABLE_PARTS:
+        # A series that begins with its first event has no increase.
+        metrics.unreadable.labels(part)
+    return metrics
 
 
 def quantile(buckets: Mapping[float, float], share: float) -> float | None:

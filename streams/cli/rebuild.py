@@ -18,7 +18,7 @@ from streams.kafka.reader import ReadError, TopicReader
 from streams.repair.rebuild import Rebuilder, WindowCount
 from streams.settings import Settings, load_settings, settings_options
 from streams.store.connect import open_store
-from streams.store.contract import StoreUnavailableError
+from streams.store.contract import StoreRepairedError, StoreUnavailableError
 
 
 def moment_ms(text: str) -> int:
@@ -93,6 +93,16 @@ def command(survey: str, window: int | None, replace: bool, dry_run: bool, as_js
 
 
 def _rebuild(
+    settings: Settings, survey: Survey, window_ms: int | None, *, replace: bool
+) -> tuple[Survey, list[WindowCount], int]:
+    while True:
+        try:
+            return _count(settings, survey, window_ms, replace=replace)
+        except StoreRepairedError as error:
+            click.echo(f"{error}; counting again", err=True)
+
+
+def _count(
     settings: Settings, survey: Survey, window_ms: int | None, *, replace: bool
 ) -> tuple[Survey, list[WindowCount], int]:
     with TopicReader(settings, settings.reports_topic) as reader:

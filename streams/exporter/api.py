@@ -177,6 +177,8 @@ class Worker(msgspec.Struct, frozen=True):
     """Whether brokers answer this worker; unknown: it has not asked yet, or is an older version."""
     lag_seconds: float | None = None
     """Age of the oldest record that it has not read, at most; null before partitions were assigned."""
+    metrics_port: int | None = None
+    """Port of its metrics, on its own machine; null of an older version."""
 
 
 class CanaryScore(msgspec.Struct, frozen=True):

@@ -58,6 +58,7 @@ class ThawCollector(Collector):
             families.add("thaw_workers", health.workers_alive, "alive")
             families.add("thaw_workers", health.workers_dead, "dead")
             families.add("thaw_recompute_queue_windows", len(seen.snapshot.queue))
+            families.add("thaw_unreadable_windows", seen.snapshot.unreadable)
             _add_rejected(families, UNKNOWN_SURVEY, seen.snapshot.unknown_survey)
             for state in seen.snapshot.states:
                 self._add(families, state)

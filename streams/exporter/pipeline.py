@@ -145,6 +145,7 @@ def _worker(beat: Heartbeat, living: bool) -> Worker:
         beat.latency_p99_seconds,
         kafka_state([beat]),
         beat.lag_seconds,
+        beat.metrics_port,
     )
 
 

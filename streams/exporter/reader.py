@@ -59,6 +59,8 @@ class Snapshot:
     """Frames that were rejected before their survey was known."""
     queue: Sequence[QueuedWindow]
     """The windows whose counts changed since their estimate, oldest change first."""
+    unreadable: int
+    """Windows that wait to be rebuilt because a report log could not be read."""
     heartbeats: Sequence[Heartbeat]
 
     @property
@@ -119,6 +121,7 @@ class Reader:
             states,
             self._store.log.counters(UNKNOWN_SURVEY),
             self._store.queue.entries(),
+            len(self._store.unreadable.entries()),
             self._heartbeats.read() if self._heartbeats is not None else [],
         )
 

@@ -22,23 +22,17 @@ ANSWER_SECONDS: Final = 3.0
 """Longer than this is down. Shorter: a broker that elects a leader looks down; longer: operators learn of it later."""
 
 
-def watch_kafka(settings: Settings, up: Gauge, stop: threading.Event) -> threading.Thread:
-    """Set the gauge to 1 while the brokers answer and to 0 while they do not, from a thread, until `stop` is set."""
+def watch_kafka(settings: Settings, up: Gauge, stop: threading.Event) -> None:
+    """Set the gauge to 1 while the brokers answer and to 0 while they do not, until `stop` is set."""
     topics = Topics(settings, timeout_seconds=ANSWER_SECONDS)
     state = StateLog(logger, "Kafka")
-
-    def run() -> None:
-        while not stop.is_set():
-            try:
-                topics.ping()
-            except TopicError as error:
-                up.set(0)
-                state.down(error)
-            else:
-                up.set(1)
-                state.up()
-            stop.wait(ASK_SECONDS)
-
-    thread = threading.Thread(target=run, name="kafka-watch", daemon=True)
-    thread.start()
-    return thread
+    while not stop.is_set():
+        try:
+            topics.ping()
+        except TopicError as error:
+            up.set(0)
+            state.down(error)
+        else:
+            up.set(1)
+            state.up()
+        stop.wait(ASK_SECONDS)

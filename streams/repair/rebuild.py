@@ -23,7 +23,7 @@ from producers.clock import Clock, system_clock
 from producers.survey.survey import Survey
 from producers.wire.shards import partition_of, shards_of_partition
 from streams.kafka.reader import Bus
-from streams.store.contract import Store, StoreCorruptError
+from streams.store.contract import QueuedWindow, Store, StoreCorruptError
 from streams.store.shape import Key, Shape
 from streams.worker.fold import check
 from streams.worker.table import Table
@@ -124,15 +124,22 @@ class Rebuilder:
     ) -> None:
         self._store, self._survey, self._clock = store, survey, clock
         self._shape, self._window_ms, self._partitions = Shape.of(survey), window_ms, partitions
+        self._unreadable: dict[int, QueuedWindow] = {}
         self.recount = Recount(bus, survey, partitions=partitions, window_ms=window_ms, clock=clock)
 
     def run(self, *, replace: bool) -> list[WindowCount]:
-        """Count everything again and compare; with `replace`, replace what differs. Oldest window first."""
+        """Count everything again and compare; with `replace`, replace what differs. Oldest window first.
+
+        A replaced window that was set aside as unreadable is estimated again.
+        """
+        unreadable = [queued for queued in self._store.unreadable.entries() if queued.survey_id == self._survey.id]
+        self._unreadable = {queued.window_ms: queued for queued in unreadable}
         self.recount.catch_up()
         # Windows that only the store has are compared too: they differ if Kafka has no reports for them.
-        known = set(self._store.estimates.window_starts(self._survey.id))
+        known = {*self._store.estimates.window_starts(self._survey.id), *self._unreadable}
         found = {key.window_ms for key in self.recount.tables if not self._gone(key.window_ms)}
-        windows = sorted(window_ms for window_ms in known | found if self._window_ms in (None, window_ms))
+        asked = set() if self._window_ms is None else {self._window_ms}
+        windows = sorted(window_ms for window_ms in known | found | asked if self._window_ms in (None, window_ms))
         return [self._window(window_ms, replace) for window_ms in windows]
 
     def lag(self, topic: str) -> int:
@@ -169,8 +176,12 @@ class Rebuilder:
                 left = [key for key in wrong if key not in done]
             if not left:
                 break
-        if changed:
+        marked = self._unreadable.get(window_ms) if replace and not left else None
+        if changed or marked is not None:
             self._store.queue.put([(self._survey.id, window_ms)])
+        if marked is not None:
+            # After the line above: a crash in between rebuilds the window once more.
+            self._store.unreadable.remove(marked)
         return self._summary(window_ms, looked.values(), changed=changed, moving=bool(left))
 
     def _stored(self, key: Key) -> Table | None:

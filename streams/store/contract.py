@@ -1,4 +1,4 @@
-"""The seam between counting and storing: four small protocols, and the one atomic step that changes a report log.
+"""The seam between counting and storing: a few small protocols, and the one atomic step that changes a report log.
 
 Per (survey, window, shard) a store keeps a *report log* of accepted reports (the truth), a *stamp* of 16 random bytes
 that is new at every change, and the *tally* after exactly that log. Per (shard, topic, partition) it keeps the *offset*
@@ -8,6 +8,7 @@ writer cannot corrupt a shard. `docs/store.md` has the layout and the guarantees
 
 StoreError
 ├── StoreUnavailableError    the outcome is unknown; reload before folding again
+│   └── StoreRepairedError   the same, and something in the way was removed: call again at once
 └── StoreCorruptError        what was read cannot have been written by this version
 """
 
@@ -38,8 +39,19 @@ class StoreUnavailableError(StoreError):
     """The outcome of a call is unknown (connection lost, time-out): reload before folding again."""
 
 
+class StoreRepairedError(StoreUnavailableError):
+    """The call met something in the store that can only be removed, and removed it: call again."""
+
+
 class StoreCorruptError(StoreError):
-    """A log or tally cannot have been written by this version; the message says which and what to do."""
+    """A log or tally cannot have been written by this version; the message says which and what to do.
+
+    `logs` are the logs concerned, each as it was seen.
+    """
+
+    def __init__(self, message: str, logs: Mapping[Key, Seen]) -> None:
+        super().__init__(message)
+        self.logs = dict(logs)
 
 
 class LogContent(Protocol):
@@ -154,7 +166,11 @@ class ReportLog(Protocol):
     """Report logs, offsets, and counters of reports. Any call may raise StoreUnavailableError."""
 
     def load(self, keys: Sequence[Key], shape: Shape, fold: FoldEntries[Content]) -> dict[Key, Loaded[Content]]:
-        """Return the logs of these keys; a head or tally that disagrees with its log is rewritten: the log wins."""
+        """Return the logs of these keys; a head or tally that disagrees with its log is rewritten: the log wins.
+
+        Raises:
+            StoreCorruptError: with all logs among them that cannot be read; the others were repaired where necessary.
+        """
         ...
 
     def offsets(self, topic: str, partition: int, shards: Iterable[int]) -> dict[int, int]:
@@ -173,6 +189,14 @@ class ReportLog(Protocol):
         """Replace a log, readable or not, unless it changed since it was seen; return whether it was replaced."""
         ...
 
+    def set_aside(self, key: Key, seen: Seen) -> bool:
+        """Move a log that cannot be read out of the way, unless it changed since it was seen; return whether it was.
+
+        The log is empty afterwards, and what is left of the old one is kept beside it. The window must be in
+        `Store.unreadable` before, so that it is rebuilt.
+        """
+        ...
+
     def count(self, survey_id: str, window_ms: int | None, counters: Counters, expires_ms: int) -> None:
         """Add expired and rejected reports of a survey, and of a window if given; a crash may repeat it."""
         ...
@@ -186,24 +210,14 @@ class ReportLog(Protocol):
         ...
 
 
-class RecomputeQueue(Protocol):
-    """Windows whose tally changed since their estimate, and one short lock per window. No leader is needed.
+class WindowQueue(Protocol):
+    """Windows for which something is to be done, and one short lock per window. No leader is needed.
 
     Any call may raise StoreUnavailableError.
     """
 
     def put(self, windows: Iterable[tuple[str, int]]) -> None:
         """Put windows (survey id, start) into the queue; one that is there gets a higher score."""
-        ...
-
-    def put_after_restart(self, for_ms: int | None = None) -> int:
-        """Put every window with counts, once after each restart of the store; return how many this call put.
-
-        A call that took `for_ms` stops looking for windows; the next one goes on where it stopped.
-
-        A power cut can take a queued window and leave the counts that it was queued for. Those reports are not read
-        again, so without this the estimate would stay behind its counts until the window's next report.
-        """
         ...
 
     def entries(self) -> list[QueuedWindow]:
@@ -223,11 +237,29 @@ class RecomputeQueue(Protocol):
         ...
 
 
+class RecomputeQueue(WindowQueue, Protocol):
+    """Windows whose tally changed since their estimate."""
+
+    def put_after_restart(self, for_ms: int | None = None) -> int:
+        """Put every window with counts, once after each restart of the store; return how many this call put.
+
+        A call that took `for_ms` stops looking for windows; the next one goes on where it stopped.
+
+        A power cut can take a queued window and leave the counts that it was queued for. Those reports are not read
+        again, so without this the estimate would stay behind its counts until the window's next report.
+        """
+        ...
+
+
 class EstimateStore(Protocol):
     """Tallies to estimate from, estimates and their histories. Any call may raise StoreUnavailableError."""
 
     def tally(self, survey_id: str, window_ms: int, shards: int, shape: Shape) -> Tally:
-        """Return the sum of the shard tallies of a window."""
+        """Return the sum of the shard tallies of a window.
+
+        Raises:
+            StoreCorruptError: with the logs whose tallies cannot be read; `ReportLog.load` repairs them.
+        """
         ...
 
     def save(
@@ -272,7 +304,7 @@ class SmallStates(Protocol):
 
 
 class Store(Protocol):
-    """All four together. Code that needs one of them takes that one."""
+    """All together. Code that needs one of them takes that one."""
 
     @property
     def log(self) -> ReportLog:
@@ -282,6 +314,11 @@ class Store(Protocol):
     @property
     def queue(self) -> RecomputeQueue:
         """Windows to estimate again."""
+        ...
+
+    @property
+    def unreadable(self) -> WindowQueue:
+        """Windows with a report log that cannot be read, to be rebuilt from Kafka."""
         ...
 
     @property

@@ -34,6 +34,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
     """
     kafka_up: bool | None = None
     """Whether the brokers answered when they were last asked; null before that."""
+    metrics_port: int | None = None
+    """Port of its metrics, on its own machine; null of an older version."""
 
 
 class HeartbeatReader(Protocol):

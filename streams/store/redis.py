@@ -11,7 +11,7 @@ from streams.store.redis_connection import RedisConnection, connect, translated
 from streams.store.redis_estimates import RedisEstimates, RedisSmallStates
 from streams.store.redis_heartbeats import RedisHeartbeats
 from streams.store.redis_log import RedisReportLog
-from streams.store.redis_queue import RedisRecomputeQueue
+from streams.store.redis_queue import RedisRecomputeQueue, RedisWindowQueue
 
 
 class RedisStore:
@@ -27,6 +27,7 @@ class RedisStore:
         self._client = connection.client
         self.log = RedisReportLog(connection)
         self.queue = RedisRecomputeQueue(connection)
+        self.unreadable = RedisWindowQueue(connection, name="unreadable", lock="rebuild")
         self.estimates = RedisEstimates(connection)
         self.states = RedisSmallStates(connection)
         self.heartbeats = RedisHeartbeats(connection)

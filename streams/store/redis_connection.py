@@ -16,7 +16,8 @@ from redis.exceptions import NoScriptError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
-from streams.store.contract import StoreUnavailableError
+from streams.store.contract import StoreRepairedError, StoreUnavailableError
+from streams.store.redis_types import remove_wrong_types
 from streams.store.shape import Key
 
 VERSION: Final = "v1"
@@ -72,17 +73,38 @@ class RedisConnection:
         start, end = f"{self.base}{{{key.shard}}}:", f":{key.survey_id}:{key.window_ms}"
         return f"{start}log{end}", f"{start}head{end}", f"{start}tally{end}"
 
+    def kept_key(self, key: Key) -> str:
+        """Return where the remains of an unreadable log are kept."""
+        return f"{self.base}{{{key.shard}}}:unreadable:{key.survey_id}:{key.window_ms}"
+
     def survey_key(self, survey_id: str, name: str, window_ms: int | None = None) -> str:
         """Return a key of a survey, or of one of its windows."""
         key = f"{self.base}{{{survey_id}}}:{name}"
         return key if window_ms is None else f"{key}:{window_ms}"
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Turn errors of the client into StoreUnavailableError; remove keys of a wrong type before, if one was met.
+
+        Raises:
+            StoreUnavailableError: StoreRepairedError if keys were removed.
+        """
+        try:
+            with translated(self.client):
+                yield
+        except StoreUnavailableError as error:
+            if "WRONGTYPE" not in str(error.__cause__):
+                raise
+            with translated(self.client):
+                removed = remove_wrong_types(self.client, self.base)
+            raise StoreRepairedError(f"removed keys of a wrong type from Redis: {', '.join(removed)}") from error
 
     def run(self, calls: Sequence[Call], *, first: Mapping[str, tuple[int, int]] | None = None) -> list[Any]:
         """Run scripts in one round trip; a script that Redis does not know (it restarted) is sent again as text.
 
         `first` are numbers that are set before: key to number and lifetime in ms.
         """
-        with translated(self.client), self.client.pipeline(transaction=False) as pipe:
+        with self.calling(), self.client.pipeline(transaction=False) as pipe:
             for key, (number, life_ms) in (first or {}).items():
                 pipe.set(key, number, px=life_ms)
             for script, keys, arguments in calls:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from estimators.tally import Tally
-from streams.store.contract import HISTORY_POINTS, StoreCorruptError
-from streams.store.redis_connection import RedisConnection, Script, translated
+from streams.store.contract import HISTORY_POINTS, NO_STAMP, Seen, StoreCorruptError
+from streams.store.redis_connection import RedisConnection, Script
 from streams.store.shape import Key, Shape
 
 _SAVE: Final = Script("save_estimate")
@@ -22,19 +22,28 @@ class RedisEstimates:
         self._connection, self._client = connection, connection.client
 
     def tally(self, survey_id: str, window_ms: int, shards: int, shape: Shape) -> Tally:
-        """Return the sum of the shard tallies of a window."""
-        keys = [self._connection.log_keys(Key(survey_id, window_ms, shard))[2] for shard in range(shards)]
-        with translated(self._client), self._client.pipeline(transaction=False) as pipe:
+        """Return the sum of the shard tallies of a window.
+
+        Raises:
+            StoreCorruptError: with the logs whose tallies cannot be read; `ReportLog.load` repairs them.
+        """
+        keys = [Key(survey_id, window_ms, shard) for shard in range(shards)]
+        with self._connection.calling(), self._client.pipeline(transaction=False) as pipe:
             for key in keys:
-                pipe.get(key)
+                pipe.get(self._connection.log_keys(key)[2])
             found = pipe.execute()
         total = Tally.empty(shape.rungs, shape.groups, shape.size)
+        unreadable: dict[Key, Seen] = {}
+        reason = ""
         for key, raw in zip(keys, found, strict=True):
             if raw is not None:
                 try:
                     total = total + Tally.from_bytes(raw)
                 except ValueError as error:
-                    raise StoreCorruptError(f"{key}: {error}") from error
+                    unreadable[key] = Seen(NO_STAMP, 0)
+                    reason = reason or f"{self._connection.log_keys(key)[2]}: {error}"
+        if unreadable:
+            raise StoreCorruptError(reason, unreadable)
         return total
 
     def save(
@@ -52,7 +61,7 @@ class RedisEstimates:
 
     def read(self, survey_id: str, window_ms: int) -> bytes | None:
         """Return the stored estimate of a window."""
-        with translated(self._client):
+        with self._connection.calling():
             payload: bytes | None = self._client.get(self._connection.survey_key(survey_id, "estimate", window_ms))
         return payload
 
@@ -67,7 +76,7 @@ class RedisEstimates:
 
     def history(self, survey_id: str, window_ms: int) -> list[bytes]:
         """Return the points of a window's estimate history, oldest first."""
-        with translated(self._client):
+        with self._connection.calling():
             points: list[bytes] = self._client.lrange(self._connection.survey_key(survey_id, "life", window_ms), 0, -1)
         return points
 
@@ -85,7 +94,7 @@ class RedisSmallStates:
 
     def get(self, survey_id: str, name: str, window_ms: int | None = None) -> bytes:
         """Return a state of a survey, or of one of its windows; empty if there is none."""
-        with translated(self._client):
+        with self._connection.calling():
             return bytes(self._client.get(self._connection.survey_key(survey_id, f"state:{name}", window_ms)) or b"")
 
     def swap(

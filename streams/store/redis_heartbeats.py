@@ -5,19 +5,19 @@ from __future__ import annotations
 import msgspec
 
 from streams.store.heartbeats import HEARTBEAT_KEEP_MS, Heartbeat
-from streams.store.redis_connection import RedisConnection, translated
+from streams.store.redis_connection import RedisConnection
 
 
 class RedisHeartbeats:
     """`Heartbeats` in Redis."""
 
     def __init__(self, connection: RedisConnection) -> None:
-        self._client = connection.client
+        self._connection, self._client = connection, connection.client
         self._base = f"{connection.base}{{workers}}:"
 
     def publish(self, heartbeat: Heartbeat) -> None:
         """Replace a worker's heartbeat, and delete those older than HEARTBEAT_KEEP_MS."""
-        with translated(self._client), self._client.pipeline(transaction=True) as pipe:
+        with self._connection.calling(), self._client.pipeline(transaction=True) as pipe:
             pipe.set(f"{self._base}beat:{heartbeat.worker}", msgspec.json.encode(heartbeat), px=HEARTBEAT_KEEP_MS)
             pipe.zadd(f"{self._base}beats", {heartbeat.worker: heartbeat.time_ms})
             pipe.zremrangebyscore(f"{self._base}beats", "-inf", heartbeat.time_ms - HEARTBEAT_KEEP_MS)
@@ -26,14 +26,14 @@ class RedisHeartbeats:
 
     def remove(self, worker: str) -> None:
         """Delete the heartbeat of a worker that stops as planned."""
-        with translated(self._client), self._client.pipeline(transaction=True) as pipe:
+        with self._connection.calling(), self._client.pipeline(transaction=True) as pipe:
             pipe.delete(f"{self._base}beat:{worker}")
             pipe.zrem(f"{self._base}beats", worker)
             pipe.execute()
 
     def read(self) -> list[Heartbeat]:
         """Return the latest heartbeat of every worker, by name."""
-        with translated(self._client):
+        with self._connection.calling():
             names = [name.decode() for name in self._client.zrange(f"{self._base}beats", 0, -1)]
             stored = self._client.mget([f"{self._base}beat:{name}" for name in names]) if names else []
         found = [heartbeat for raw in stored if (heartbeat := _decoded(raw)) is not None]

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from producers.clock import system_clock
 from streams.store.contract import (
     NO_STAMP,
     STAMP_BYTES,
@@ -20,18 +21,22 @@ from streams.store.contract import (
     StoreCorruptError,
 )
 from streams.store.counters import Counters
-from streams.store.redis_connection import Call, RedisConnection, Script, translated
-from streams.store.shape import KEEP_MS, Key, Shape
+from streams.store.redis_connection import Call, RedisConnection, Script
+from streams.store.shape import DAY_MS, KEEP_MS, Key, Shape
 
 _APPLY: Final = Script("apply_batch")
 _LOAD: Final = Script("load")
 _REPAIR: Final = Script("repair")
 _REPLACE: Final = Script("replace_log")
+_SET_ASIDE: Final = Script("set_aside")
 
 _EXACT_FIELDS: Final = ("applied", "duplicate", "stale", "conflict")
 """Stored names of applied, duplicate, outdated and conflicting: counted in the atomic step, per shard."""
 _EXPIRED: Final = "expired"
 _REJECTED: Final = "rejected:"
+
+_KEEP_UNREADABLE_MS: Final = 7 * DAY_MS
+"""How long the remains of an unreadable log are kept for somebody to look at."""
 
 _LOGS_AT_ONCE: Final = 64
 # Read in one round trip. More would only need more memory at a time.
@@ -50,15 +55,24 @@ class RedisReportLog:
         return f"{self._connection.base}{{{shard}}}:total:{survey_id}"
 
     def load(self, keys: Sequence[Key], shape: Shape, fold: FoldEntries[Content]) -> dict[Key, Loaded[Content]]:
-        """Return the logs of these keys; a head or tally that disagrees with its log is rewritten: the log wins."""
+        """Return the logs of these keys; a head or tally that disagrees with its log is rewritten: the log wins.
+
+        Raises:
+            StoreCorruptError: with all logs among them that cannot be read; the others were repaired where necessary.
+        """
         loaded: dict[Key, Loaded[Content]] = {}
+        unreadable: dict[Key, _Unreadable] = {}
         pending = list(keys)
         while pending:
             some = pending[:_LOGS_AT_ONCE]
             calls: list[Call] = [(_LOAD, self._connection.log_keys(key), ()) for key in some]
             repairs: dict[Key, tuple[Loaded[Content], Call]] = {}
             for key, reply in zip(some, self._connection.run(calls), strict=True):
-                found, repair = self._read(key, shape, fold, reply)
+                try:
+                    found, repair = self._read(key, shape, fold, reply)
+                except _Unreadable as error:
+                    unreadable[key] = error
+                    continue
                 if repair is None:
                     loaded[key] = found
                 else:
@@ -66,20 +80,31 @@ class RedisReportLog:
             done = self._connection.run([repair for _, repair in repairs.values()]) if repairs else []
             loaded |= {key: found for (key, (found, _)), won in zip(repairs.items(), done, strict=True) if won}
             # A log that another writer changed while it was being repaired is read once more.
-            pending = [key for key in pending if key not in loaded]
+            pending = [key for key in pending if key not in loaded and key not in unreadable]
+        if unreadable:
+            first = next(iter(unreadable.values()))
+            more = f" and {len(unreadable) - 1} more" if len(unreadable) > 1 else ""
+            raise StoreCorruptError(
+                f"{first}{more}; `thaw rebuild` reads the window again from Kafka",
+                {key: error.seen for key, error in unreadable.items()},
+            )
         return loaded
 
     def _read(
         self, key: Key, shape: Shape, fold: FoldEntries[Content], reply: Any
     ) -> tuple[Loaded[Content], Call | None]:
-        """Return a log as it is once the returned repair, if any, has been done."""
+        """Return a log as it is once the returned repair, if any, has been done.
+
+        Raises:
+            _Unreadable: its entries cannot be of this survey.
+        """
         (stamp, *counted), segments, tally = reply
         keys = self._connection.log_keys(key)
         entries = b"".join(segments)
         try:
             content = fold(shape, entries)
         except ValueError as error:
-            raise StoreCorruptError(f"{keys[0]}: {error}; `thaw rebuild` reads the window again from Kafka") from error
+            raise _Unreadable(f"{keys[0]}: {error}", Seen(stamp or NO_STAMP, len(segments))) from error
         in_log = len(entries) // shape.entry_bytes
         expected_tally = content.tally().to_bytes()
         if not segments and stamp is None and tally is None:
@@ -94,10 +119,11 @@ class RedisReportLog:
     def offsets(self, topic: str, partition: int, shards: Iterable[int]) -> dict[int, int]:
         """Return the stored offset of each shard, 0 if there is none."""
         numbers = list(shards)
-        with translated(self._client), self._client.pipeline(transaction=False) as pipe:
+        with self._connection.calling(), self._client.pipeline(transaction=False) as pipe:
             for shard in numbers:
                 pipe.get(self._offset_key(topic, partition, shard))
-            return {shard: int(value or 0) for shard, value in zip(numbers, pipe.execute(), strict=True)}
+            # An offset that is no number says nothing: what the shard has is read again.
+            return {shard: _number(value) for shard, value in zip(numbers, pipe.execute(), strict=True)}
 
     def apply(self, batches: Sequence[ShardBatch]) -> list[Outcome]:
         """Run one script per batch, all in one round trip."""
@@ -128,7 +154,7 @@ class RedisReportLog:
 
     def seen(self, keys: Sequence[Key]) -> dict[Key, Seen]:
         """Return what tells one state of these logs from another, without reading them."""
-        with translated(self._client), self._client.pipeline(transaction=False) as pipe:
+        with self._connection.calling(), self._client.pipeline(transaction=False) as pipe:
             for key in keys:
                 log, head, _ = self._connection.log_keys(key)
                 pipe.hget(head, "stamp")
@@ -144,6 +170,16 @@ class RedisReportLog:
         arguments = [seen.stamp, seen.segments, fresh, content.live(), len(content), tally, expires_ms]
         return bool(self._connection.run([(_REPLACE, self._connection.log_keys(key), arguments)])[0])
 
+    def set_aside(self, key: Key, seen: Seen) -> bool:
+        """Move a log that cannot be read out of the way, unless it changed since it was seen; return whether it was.
+
+        What is left of it is kept for a week beside the log, which is empty then.
+        """
+        keys = self._connection.log_keys(key)
+        kept = self._connection.kept_key(key)
+        arguments = (seen.stamp, seen.segments, system_clock() + _KEEP_UNREADABLE_MS)
+        return bool(self._connection.run([(_SET_ASIDE, (*keys, kept), arguments)])[0])
+
     def count(self, survey_id: str, window_ms: int | None, counters: Counters, expires_ms: int) -> None:
         """Add expired and rejected reports of a survey, and of a window if given; a crash may repeat it."""
         amounts = {_REJECTED + reason: reports for reason, reports in counters.rejected.items()}
@@ -151,7 +187,7 @@ class RedisReportLog:
             amounts[_EXPIRED] = counters.expired
         all_key = self._connection.survey_key(survey_id, "counters")
         window_key = None if window_ms is None else self._connection.survey_key(survey_id, "counters", window_ms)
-        with translated(self._client), self._client.pipeline(transaction=False) as pipe:
+        with self._connection.calling(), self._client.pipeline(transaction=False) as pipe:
             for name, amount in amounts.items():
                 pipe.hincrby(all_key, name, amount)
                 if window_key is not None:
@@ -163,7 +199,7 @@ class RedisReportLog:
 
     def counters(self, survey_id: str, window_ms: int | None = None) -> Counters:
         """Return the counters of a window, or of the survey since its first report; zeros if it is unknown."""
-        with translated(self._client):
+        with self._connection.calling():
             shards = self._shards(survey_id)
             with self._client.pipeline(transaction=False) as pipe:
                 pipe.hgetall(self._connection.survey_key(survey_id, "counters", window_ms))
@@ -177,7 +213,7 @@ class RedisReportLog:
 
     def shard_reports(self, survey_id: str) -> list[int]:
         """Return `Counters.counted` of each shard since the first report; empty if the survey is unknown."""
-        with translated(self._client):
+        with self._connection.calling():
             shards = self._shards(survey_id)
             with self._client.pipeline(transaction=False) as pipe:
                 for shard in range(shards):
@@ -185,16 +221,26 @@ class RedisReportLog:
                 return [_exact(amounts).counted for amounts in pipe.execute()]
 
     def _shards(self, survey_id: str) -> int:
-        return int(self._client.get(self._connection.survey_key(survey_id, "shards")) or 0)
+        return _number(self._client.get(self._connection.survey_key(survey_id, "shards")))
+
+
+class _Unreadable(Exception):  # noqa: N818  # becomes a StoreCorruptError with others of its kind
+    def __init__(self, message: str, seen: Seen) -> None:
+        super().__init__(message)
+        self.seen = seen
+
+
+def _number(raw: bytes | None) -> int:
+    return int(raw) if raw is not None and raw.isdigit() else 0
 
 
 def _exact(amounts: Sequence[bytes | None]) -> Counters:
-    applied, duplicate, outdated, conflicting = (int(amount or 0) for amount in amounts)
+    applied, duplicate, outdated, conflicting = map(_number, amounts)
     return Counters(applied, duplicate, outdated, conflicting)
 
 
 def _others(stored: Mapping[bytes, bytes]) -> Counters:
-    amounts = {name.decode(): int(amount) for name, amount in stored.items()}
+    amounts = {name.decode(): _number(amount) for name, amount in stored.items()}
     rejected = {name.removeprefix(_REJECTED): n for name, n in amounts.items() if name.startswith(_REJECTED)}
     return Counters(expired=amounts.get(_EXPIRED, 0), rejected=rejected)
 

@@ -19,7 +19,7 @@ from producers.survey.survey import Survey
 from streams.kafka.messages import Outgoing, PublishError
 from streams.logs import StateLog
 from streams.metrics import WorkerMetrics, worker_metrics
-from streams.store.contract import QueuedWindow, Store, StoreUnavailableError
+from streams.store.contract import QueuedWindow, Store, StoreCorruptError, StoreUnavailableError
 from streams.store.shape import Shape
 from streams.windows.alert_bounds import alert_bounds
 from streams.windows.budget_spent import FirstWindows
@@ -27,6 +27,8 @@ from streams.windows.history import encode_point
 from streams.windows.latency import Latencies
 from streams.windows.record import EstimateRecord, RecordError, decode_estimate, make_record
 from streams.windows.settled import is_current
+from streams.windows.unreadable import UnreadableLogs
+from streams.worker.table import Table
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +107,7 @@ class Recomputer:
         self._redis = StateLog(logger, "Redis (for estimates)", clock=clock)
         self._failed: dict[tuple[str, int], str] = {}
         self._first_windows = FirstWindows(store.states)
+        self._unreadable = UnreadableLogs(store, self._metrics)
         self._round: set[tuple[str, int]] = set()
 
     def run(self, stop: threading.Event, tick_seconds: float) -> None:
@@ -152,7 +155,11 @@ class Recomputer:
         return done
 
     def _queued(self, now_ms: int) -> tuple[list[_Work], list[_Work]]:
-        """Return the queued windows of known surveys, current and old ones, in the order in which they are taken."""
+        """Return the queued windows of known surveys, current and old ones, in the order in which they are taken.
+
+        A window that is to be rebuilt has no estimate until then: part of its reports would be missing from it.
+        """
+        rebuilt_first = {queued[:2] for queued in self._store.unreadable.entries()}
         surveys = {survey.id: survey for survey in self._surveys.surveys(now_ms)}
         current: list[_Work] = []
         old: list[_Work] = []
@@ -160,6 +167,8 @@ class Recomputer:
             survey = surveys.get(queued.survey_id)
             if survey is None:
                 continue  # another worker may know it, or its file comes later
+            if queued[:2] in rebuilt_first:
+                continue
             if Shape.of(survey).expires_ms(queued.window_ms) <= now_ms:
                 self._store.queue.remove(queued)
                 self._latencies.forget((queued.survey_id, queued.window_ms))
@@ -201,11 +210,16 @@ class Recomputer:
         shape = Shape.of(survey)
         with self._metrics.recompute_seconds.time():
             read_ms = self._clock()
-            tally = self._store.estimates.tally(survey.id, queued.window_ms, survey.shards, shape)
             try:
+                tally = self._tally(survey, queued.window_ms)
                 record = self._record(survey, queued.window_ms, tally, read_ms)
             except StoreUnavailableError:
                 raise
+            except StoreCorruptError:
+                # Logged where it was set aside. It stays in the queue, to be taken when it is rebuilt.
+                self._store.queue.unlock(*window, secret)
+                self._metrics.recompute_failures.inc()
+                return
             except Exception as error:
                 # A window that cannot be estimated must not stop the others; it stays in the queue.
                 self._store.queue.unlock(*window, secret)
@@ -226,6 +240,27 @@ class Recomputer:
         self._first_windows.note(survey, queued.window_ms, self._clock())
         key = f"{survey.id}:{queued.window_ms}".encode()
         done.append(_Done(queued, secret, Outgoing(self._topic, payload, key, (("schema", b"thaw.estimate.v1"),))))
+
+    def _tally(self, survey: Survey, window_ms: int) -> Tally:
+        """Read the tally of a window; one that cannot be read is made again from its log.
+
+        Raises:
+            StoreCorruptError: nor can the log; it was set aside.
+        """
+        estimates, shape = self._store.estimates, Shape.of(survey)
+        try:
+            return estimates.tally(survey.id, window_ms, survey.shards, shape)
+        except StoreCorruptError as error:
+            try:
+                self._store.log.load(list(error.logs), shape, Table.of_log)
+            except StoreCorruptError as log_error:
+                self._unreadable.set_aside(log_error)
+                raise
+            self._metrics.unreadable.labels("tally").inc(len(error.logs))
+            logger.error(
+                "%s, window %d: a tally cannot be read (%s); made again from its log", survey.id, window_ms, error
+            )
+            return estimates.tally(survey.id, window_ms, survey.shards, shape)
 
     def _record(self, survey: Survey, window_ms: int, tally: Tally, read_ms: int) -> EstimateRecord:
         estimates = estimate(survey, tally)

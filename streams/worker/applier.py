@@ -14,9 +14,11 @@ from producers.clock import Clock, system_clock
 from producers.survey.lookup import Surveys
 from producers.wire.shards import partition_of, shards_of_partition
 from streams.kafka.messages import FetchBatch
-from streams.store.contract import Outcome, ShardBatch, Store
+from streams.metrics import WorkerMetrics
+from streams.store.contract import Outcome, ShardBatch, Store, StoreCorruptError
 from streams.store.counters import Counters
 from streams.store.shape import GRACE_MS, KEEP_MS, Key, Shape
+from streams.windows.unreadable import UnreadableLogs
 from streams.worker.fold import Cached, Checked, DeadLetter, check, fold, unchanged
 from streams.worker.retry import PATIENCE_SECONDS, RestartRequired, StoreRetry
 from streams.worker.table import Table
@@ -74,6 +76,7 @@ class Applier:
         cache_bytes: bound on the memory of cached logs between batches.
         patience_seconds: how long one batch may wait for the store.
         table: what a log is loaded into.
+        metrics: where unreadable logs are counted.
     """
 
     def __init__(
@@ -89,8 +92,10 @@ class Applier:
         cache_bytes: int = CACHE_BYTES,
         patience_seconds: float = PATIENCE_SECONDS,
         table: type[Table] = Table,
+        metrics: WorkerMetrics | None = None,
     ) -> None:
         self._log, self._queue = store.log, store.queue
+        self._unreadable = UnreadableLogs(store, metrics)
         self._surveys, self._send_dead_letters, self._table = surveys, send_dead_letters, table
         self._partitions, self._clock, self._cache_bytes = partitions, clock, cache_bytes
         self._retried = StoreRetry(clock=clock, sleep=sleep, stopping=stopping, patience_seconds=patience_seconds)
@@ -263,9 +268,13 @@ class Applier:
     def _load(self, missing: Sequence[Key], shapes: Mapping[str, Shape]) -> None:
         for survey_id, shape in shapes.items():
             keys = [key for key in missing if key.survey_id == survey_id]
-            if keys:
-                for key, loaded in self._log.load(keys, shape, self._table.of_log).items():
-                    self._cache[key] = Cached.of(loaded)
+            while keys:
+                try:
+                    for key, loaded in self._log.load(keys, shape, self._table.of_log).items():
+                        self._cache[key] = Cached.of(loaded)
+                    break
+                except StoreCorruptError as error:
+                    self._unreadable.set_aside(error)
 
     def _shard_batch(self, shard: int, progress: _Progress) -> ShardBatch:
         partition = partition_of(shard, self._partitions)

@@ -7,6 +7,8 @@ import math
 import threading
 from typing import Final
 
+import msgspec
+
 from producers.clock import Clock, system_clock
 from streams.metrics import WorkerMetrics, quantile
 from streams.store.contract import StoreUnavailableError
@@ -41,23 +43,31 @@ def heartbeat_of(worker: str, metrics: WorkerMetrics, now_ms: int) -> Heartbeat:
     )
 
 
-def start_heartbeats(
-    heartbeats: Heartbeats, worker: str, metrics: WorkerMetrics, stop: threading.Event, *, clock: Clock = system_clock
-) -> threading.Thread:
-    """Publish heartbeats from a thread until `stop` is set, then remove the last one; errors are ignored."""
+class HeartbeatLoop:
+    """Publishes the heartbeats of one worker. Needs its own store connection, since it runs in its own thread."""
 
-    def run() -> None:
+    def __init__(
+        self,
+        heartbeats: Heartbeats,
+        worker: str,
+        metrics: WorkerMetrics,
+        *,
+        port: int | None = None,
+        clock: Clock = system_clock,
+    ) -> None:
+        self._heartbeats, self._worker, self._metrics, self._port = heartbeats, worker, metrics, port
+        self._clock = clock
+
+    def run(self, stop: threading.Event) -> None:
+        """Publish heartbeats until `stop` is set, then remove the last one; a store that is away is waited for."""
         while not stop.is_set():
             try:
-                heartbeats.publish(heartbeat_of(worker, metrics, clock()))
+                beat = heartbeat_of(self._worker, self._metrics, self._clock())
+                self._heartbeats.publish(msgspec.structs.replace(beat, metrics_port=self._port))
             except StoreUnavailableError as error:
                 logger.debug("heartbeat not published: %s", error)
             stop.wait(HEARTBEAT_SECONDS)
         try:
-            heartbeats.remove(worker)
+            self._heartbeats.remove(self._worker)
         except StoreUnavailableError as error:
             logger.debug("heartbeat not removed: %s", error)
-
-    thread = threading.Thread(target=run, name="heartbeat", daemon=True)
-    thread.start()
-    return thread

@@ -7,8 +7,10 @@ import gc
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
+from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import start_http_server
 
@@ -17,9 +19,11 @@ from producers.survey.folder import SurveyFolder
 from streams import logs
 from streams.kafka.messages import Outgoing
 from streams.kafka.publisher import Publisher
+from streams.kafka.reader import TopicReader
 from streams.kafka.topics import TopicError, Topics
 from streams.kafka.watch import watch_kafka
 from streams.metrics import WorkerMetrics, worker_metrics
+from streams.repair.unreadable import UnreadableRebuilder
 from streams.settings import Settings
 from streams.store.connect import open_store
 from streams.store.contract import StoreUnavailableError
@@ -31,8 +35,9 @@ from streams.worker.dead_letters import DeadLetterSender
 from streams.worker.driver import FaustProcess, build_app, exit_now
 from streams.worker.fold import warm_up
 from streams.worker.handler import BatchHandler
-from streams.worker.heartbeat import start_heartbeats
+from streams.worker.heartbeat import HeartbeatLoop
 from streams.worker.retry import EXIT_RESTART
+from streams.worker.threads import start_thread
 
 logger = logging.getLogger(__name__)
 
@@ -56,11 +61,13 @@ def run_worker(settings: Settings) -> int:
         signal.signal(number, lambda _number, _frame: stopping.set())
     metrics, latencies = worker_metrics(), Latencies()
     surveys = SurveyFolder(settings.surveys_folder, system_clock())
+    server = _serve_metrics(settings, metrics)
     store = open_store(settings)
     _check_store(settings, store, stopping)
     # Before Kafka answers: the heartbeat is what names a Kafka that does not.
-    watch_kafka(settings, metrics.kafka_up, no_more_ticks)
-    heartbeats = start_heartbeats(open_store(settings).heartbeats, settings.instance_id, metrics, no_more_ticks)
+    start_thread("kafka-watch", lambda: watch_kafka(settings, metrics.kafka_up, no_more_ticks), exit_now)
+    beat = HeartbeatLoop(open_store(settings).heartbeats, settings.instance_id, metrics, port=server.server_port)
+    heartbeats = start_thread("heartbeat", lambda: beat.run(no_more_ticks), exit_now)
     _check_topics(settings, stopping)
     warm_up()
     publisher = Publisher(settings)
@@ -72,12 +79,15 @@ def run_worker(settings: Settings) -> int:
     recomputer = Recomputer(
         open_store(settings), surveys, publish, settings.estimates_topic, metrics=metrics, latencies=latencies
     )
-    ticks = threading.Thread(
-        target=recomputer.run, args=(no_more_ticks, settings.tick_ms / 1_000), name="recompute", daemon=True
+    rebuilder = UnreadableRebuilder(
+        open_store(settings),
+        surveys,
+        lambda: TopicReader(settings, settings.reports_topic),
+        partitions=settings.partitions,
+        metrics=metrics,
     )
-    server, _ = start_http_server(settings.worker_port, settings.bind, registry=metrics.registry)
-    logger.info("worker %s; metrics on http://%s:%d", settings.instance_id, settings.bind, server.server_port)
-    ticks.start()
+    ticks = start_thread("recompute", lambda: recomputer.run(no_more_ticks, settings.tick_ms / 1_000), exit_now)
+    start_thread("rebuild", lambda: rebuilder.run(no_more_ticks), exit_now)
     status = _drive(settings, BatchHandler(settings.reports_topic, applier, metrics, latencies), stopping)
     # Estimates of the last batches that are not done in time are left to another worker.
     no_more_ticks.set()
@@ -90,6 +100,18 @@ def run_worker(settings: Settings) -> int:
     else:
         logger.info("stopped")
     return status
+
+
+def _serve_metrics(settings: Settings, metrics: WorkerMetrics) -> WSGIServer:
+    try:
+        server, _ = start_http_server(settings.worker_port, settings.bind, registry=metrics.registry)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot serve metrics on {settings.bind}:{settings.worker_port} ({error.strerror}); another worker may use "
+            "the port: give every worker of a machine its own with --worker-port or THAW_WORKER_PORT (0: a free one)"
+        ) from error
+    logger.info("worker %s; metrics on http://%s:%d", settings.instance_id, settings.bind, server.server_port)
+    return server
 
 
 def _applier(
@@ -115,6 +137,7 @@ def _applier(
         cache_bytes=settings.cache_mib << 20,
         patience_seconds=settings.patience_seconds,
         stopping=stopping.is_set,
+        metrics=metrics,
     )
 
 
@@ -132,10 +155,20 @@ def _drive(settings: Settings, handler: BatchHandler, stopping: threading.Event)
     return 0
 
 
-def wait_for(what: str, probe: Callable[[], str | None], stopping: threading.Event, *, errors: type[Exception]) -> None:
-    """Call `probe` with backoff until it returns None; a returned text or an error is logged as the reason."""
+def wait_for(
+    what: str,
+    probe: Callable[[], str | None],
+    stopping: threading.Event,
+    *,
+    errors: type[Exception],
+    patience_seconds: float,
+) -> None:
+    """Call `probe` with backoff until it returns None; a returned text or an error is logged as the reason.
+
+    The process ends with status 75 when `stopping` is set or `patience_seconds` have passed.
+    """
     state = logs.StateLog(logger, what)
-    attempt = 0
+    attempt, limit = 0, time.monotonic() + patience_seconds
     while not stopping.is_set():
         try:
             reason = probe()
@@ -145,6 +178,8 @@ def wait_for(what: str, probe: Callable[[], str | None], stopping: threading.Eve
             state.up()
             return
         state.down(reason)
+        if time.monotonic() >= limit:
+            exit_now(f"{what} was not ready within THAW_PATIENCE_SECONDS={patience_seconds:g}: {reason}")
         stopping.wait(_BACKOFF_SECONDS[min(attempt, len(_BACKOFF_SECONDS) - 1)])
         attempt += 1
     exit_now(f"stopped while waiting for {what}")
@@ -156,7 +191,7 @@ def _check_store(settings: Settings, store: RedisStore, stopping: threading.Even
     def probe() -> None:
         warnings[:] = store.durability_warnings()
 
-    wait_for("Redis", probe, stopping, errors=StoreUnavailableError)
+    wait_for("Redis", probe, stopping, errors=StoreUnavailableError, patience_seconds=settings.patience_seconds)
     for warning in warnings:
         logger.warning("Redis: %s", warning)
     if warnings and settings.strict:
@@ -182,4 +217,4 @@ def _check_topics(settings: Settings, stopping: threading.Event) -> None:
             )
         return None
 
-    wait_for("Kafka", probe, stopping, errors=TopicError)
+    wait_for("Kafka", probe, stopping, errors=TopicError, patience_seconds=settings.patience_seconds)

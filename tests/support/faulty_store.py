@@ -17,6 +17,7 @@ class FaultyStore:
     def __init__(self, store: Store, fault: Fault, *, error: str = "") -> None:
         self.log: Any = _FaultyPart("log", store.log, fault, error)
         self.queue: Any = _FaultyPart("queue", store.queue, fault, error)
+        self.unreadable: Any = _FaultyPart("unreadable", store.unreadable, fault, error)
         self.estimates: Any = _FaultyPart("estimates", store.estimates, fault, error)
         self.states: Any = _FaultyPart("states", store.states, fault, error)
 

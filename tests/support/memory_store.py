@@ -50,8 +50,8 @@ class _State:
     shard_totals: dict[str, list[int]] = field(default_factory=dict)
     states: dict[tuple[str, str, int | None], tuple[bytes, int]] = field(default_factory=dict)
     refused: dict[tuple[str, int | None], tuple[Counters, int]] = field(default_factory=dict)
-    queue: dict[tuple[str, int], float] = field(default_factory=dict)
-    locks: dict[tuple[str, int], tuple[bytes, int]] = field(default_factory=dict)
+    queues: dict[str, dict[tuple[str, int], float]] = field(default_factory=dict)
+    locks: dict[tuple[str, int, str], tuple[bytes, int]] = field(default_factory=dict)
     estimates: dict[tuple[str, int], tuple[bytes, int]] = field(default_factory=dict)
     histories: dict[tuple[str, int], tuple[list[bytes], int]] = field(default_factory=dict)
 
@@ -61,6 +61,10 @@ class Snapshot:
     """All that a store held at one moment."""
 
     state: _State
+
+
+_RECOMPUTE = "windows"
+"""Name of the recompute queue."""
 
 
 class _Shared:
@@ -90,7 +94,7 @@ class MemoryReportLog:
         self._shared = shared
 
     def load(self, keys: Sequence[Key], shape: Shape, fold: FoldEntries[Content]) -> dict[Key, Loaded[Content]]:
-        loaded = {}
+        loaded, unreadable, reason = {}, {}, ""
         with self._shared.mutex:
             self._shared.forget_expired()
             for key in keys:
@@ -99,11 +103,14 @@ class MemoryReportLog:
                 try:
                     content = fold(shape, entries)
                 except ValueError as error:
-                    raise StoreCorruptError(f"{key}: {error}") from error
+                    unreadable[key], reason = Seen(log.stamp, len(log.segments)), f"{key}: {error}"
+                    continue
                 expected = content.tally().to_bytes()
                 if log.segments and log.tally != expected:
                     log.stamp, log.tally = secrets.token_bytes(STAMP_BYTES), bytearray(expected)
                 loaded[key] = Loaded(log.stamp, entries, len(log.segments), content)
+        if unreadable:
+            raise StoreCorruptError(reason, unreadable)
         return loaded
 
     def offsets(self, topic: str, partition: int, shards: Iterable[int]) -> dict[int, int]:
@@ -170,6 +177,13 @@ class MemoryReportLog:
                 self._shared.state.logs[key] = log
             return True
 
+    def set_aside(self, key: Key, seen: Seen) -> bool:
+        with self._shared.mutex:
+            same = self.seen([key])[key] == seen
+            if same:
+                del self._shared.state.logs[key]
+            return same
+
     def count(self, survey_id: str, window_ms: int | None, counters: Counters, expires_ms: int) -> None:
         with self._shared.mutex:
             refused = self._shared.state.refused
@@ -195,17 +209,54 @@ class MemoryReportLog:
             return list(self._shared.state.shard_totals.get(survey_id, ()))
 
 
-class MemoryRecomputeQueue:
-    """A `RecomputeQueue` in memory."""
+class MemoryWindowQueue:
+    """A `WindowQueue` in memory."""
 
-    def __init__(self, shared: _Shared) -> None:
-        self._shared = shared
+    def __init__(self, shared: _Shared, name: str) -> None:
+        self._shared, self._name = shared, name
+
+    @property
+    def _queue(self) -> dict[tuple[str, int], float]:
+        return self._shared.state.queues.setdefault(self._name, {})
 
     def put(self, windows: Iterable[tuple[str, int]]) -> None:
         with self._shared.mutex:
-            now_us, queue = self._shared.clock() * 1_000, self._shared.state.queue
+            now_us, queue = self._shared.clock() * 1_000, self._queue
             for window in windows:
                 queue[window] = float(max(now_us, queue.get(window, 0.0) + 1))
+
+    def entries(self) -> list[QueuedWindow]:
+        with self._shared.mutex:
+            queued = [QueuedWindow(*window, score) for window, score in self._queue.items()]
+        return sorted(queued, key=lambda window: (window.score, window.survey_id, window.window_ms))
+
+    def remove(self, window: QueuedWindow) -> bool:
+        with self._shared.mutex:
+            same = self._queue.get((window.survey_id, window.window_ms)) == window.score
+            if same:
+                del self._queue[window.survey_id, window.window_ms]
+            return same
+
+    def lock(self, survey_id: str, window_ms: int, ttl_ms: int) -> bytes | None:
+        with self._shared.mutex:
+            self._shared.forget_expired()
+            if (survey_id, window_ms, self._name) in self._shared.state.locks:
+                return None
+            secret = secrets.token_bytes(STAMP_BYTES)
+            self._shared.state.locks[survey_id, window_ms, self._name] = secret, self._shared.clock() + ttl_ms
+            return secret
+
+    def unlock(self, survey_id: str, window_ms: int, secret: bytes) -> None:
+        with self._shared.mutex:
+            if _holds(self._shared, survey_id, window_ms, secret, self._name):
+                del self._shared.state.locks[survey_id, window_ms, self._name]
+
+
+class MemoryRecomputeQueue(MemoryWindowQueue):
+    """A `RecomputeQueue` in memory."""
+
+    def __init__(self, shared: _Shared) -> None:
+        super().__init__(shared, _RECOMPUTE)
 
     def put_after_restart(self, for_ms: int | None = None) -> int:  # noqa: ARG002  # always in time
         with self._shared.mutex:
@@ -217,36 +268,10 @@ class MemoryRecomputeQueue:
             self._shared.restarted = False
             return len(windows)
 
-    def entries(self) -> list[QueuedWindow]:
-        with self._shared.mutex:
-            queued = [QueuedWindow(*window, score) for window, score in self._shared.state.queue.items()]
-        return sorted(queued, key=lambda window: (window.score, window.survey_id, window.window_ms))
 
-    def remove(self, window: QueuedWindow) -> bool:
-        with self._shared.mutex:
-            same = self._shared.state.queue.get((window.survey_id, window.window_ms)) == window.score
-            if same:
-                del self._shared.state.queue[window.survey_id, window.window_ms]
-            return same
-
-    def lock(self, survey_id: str, window_ms: int, ttl_ms: int) -> bytes | None:
-        with self._shared.mutex:
-            self._shared.forget_expired()
-            if (survey_id, window_ms) in self._shared.state.locks:
-                return None
-            secret = secrets.token_bytes(STAMP_BYTES)
-            self._shared.state.locks[survey_id, window_ms] = secret, self._shared.clock() + ttl_ms
-            return secret
-
-    def unlock(self, survey_id: str, window_ms: int, secret: bytes) -> None:
-        with self._shared.mutex:
-            if _holds(self._shared, survey_id, window_ms, secret):
-                del self._shared.state.locks[survey_id, window_ms]
-
-
-def _holds(shared: _Shared, survey_id: str, window_ms: int, secret: bytes) -> bool:
+def _holds(shared: _Shared, survey_id: str, window_ms: int, secret: bytes, queue: str) -> bool:
     shared.forget_expired()
-    return shared.state.locks.get((survey_id, window_ms), (None, 0))[0] == secret
+    return shared.state.locks.get((survey_id, window_ms, queue), (None, 0))[0] == secret
 
 
 class MemoryEstimates:
@@ -256,20 +281,25 @@ class MemoryEstimates:
         self._shared = shared
 
     def tally(self, survey_id: str, window_ms: int, shards: int, shape: Shape) -> Tally:
-        total = Tally.empty(shape.rungs, shape.groups, shape.size)
+        total, unreadable, reason = Tally.empty(shape.rungs, shape.groups, shape.size), dict[Key, Seen](), ""
         with self._shared.mutex:
             self._shared.forget_expired()
             for shard in range(shards):
                 log = self._shared.state.logs.get(Key(survey_id, window_ms, shard))
                 if log is not None:
-                    total = total + Tally.from_bytes(bytes(log.tally))
+                    try:
+                        total = total + Tally.from_bytes(bytes(log.tally))
+                    except ValueError as error:
+                        unreadable[Key(survey_id, window_ms, shard)], reason = Seen(log.stamp, 0), str(error)
+        if unreadable:
+            raise StoreCorruptError(reason, unreadable)
         return total
 
     def save(
         self, survey_id: str, window_ms: int, secret: bytes, payload: bytes, expires_ms: int, *, point: bytes = b""
     ) -> bool:
         with self._shared.mutex:
-            if not _holds(self._shared, survey_id, window_ms, secret):
+            if not _holds(self._shared, survey_id, window_ms, secret, _RECOMPUTE):
                 return False
             self._shared.state.estimates[survey_id, window_ms] = payload, expires_ms
             if point:
@@ -336,12 +366,17 @@ class MemoryStore:
         self._shared = _Shared(clock)
         self.log = log(self._shared)
         self.queue = MemoryRecomputeQueue(self._shared)
+        self.unreadable = MemoryWindowQueue(self._shared, "unreadable")
         self.estimates = MemoryEstimates(self._shared)
         self.states = MemorySmallStates(self._shared)
 
     def segments(self, key: Key) -> list[bytes]:
         """Return the segments of a report log, to be damaged."""
         return self._shared.state.logs[key].segments
+
+    def stored_tally(self, key: Key) -> bytearray:
+        """Return the stored tally of a report log, to be damaged."""
+        return self._shared.state.logs[key].tally
 
     def snapshot(self) -> Snapshot:
         """Return a copy of everything."""

@@ -10,7 +10,7 @@
 -- The order of writes matters after a torn append-only file, which can revive a prefix of them: the log comes first,
 -- so that it never lacks what head, tally or offset claim, and its number of segments (stored as chunks) shows the tear.
 
-local stored = tonumber(redis.call('GET', KEYS[1]) or '0')
+local stored = tonumber(redis.call('GET', KEYS[1]) or '0') or 0
 if stored < tonumber(ARGV[1]) then
   return {-1, stored}
 end
@@ -23,6 +23,13 @@ local function matches(stamp, log, head, tally, tally_bytes)
   return held[1] == stamp
     and redis.call('LLEN', log) == tonumber(held[2])
     and redis.call('STRLEN', tally) == tally_bytes
+end
+
+-- A counter that is no number starts again.
+local function add(key, counter, amount)
+  if type(redis.pcall('HINCRBY', key, counter, amount)) == 'table' then
+    redis.call('HSET', key, counter, amount)
+  end
 end
 
 local reply = {0}
@@ -50,12 +57,12 @@ while key <= #KEYS do
       end
       redis.call('PEXPIREAT', tally, expires)
       redis.call('HSET', head, 'stamp', fresh, 'chunks', segments, 'records', log_entries)
-      redis.call('HINCRBY', head, 'applied', accepted)
-      redis.call('HINCRBY', total, 'applied', accepted)
+      add(head, 'applied', accepted)
+      add(total, 'applied', accepted)
     end
     for counter = counters_at, patches_at - 3, 2 do
-      redis.call('HINCRBY', head, ARGV[counter], ARGV[counter + 1])
-      redis.call('HINCRBY', total, ARGV[counter], ARGV[counter + 1])
+      add(head, ARGV[counter], ARGV[counter + 1])
+      add(total, ARGV[counter], ARGV[counter + 1])
     end
     redis.call('PEXPIREAT', head, expires)
     redis.call('PEXPIRE', total, ARGV[3])

@@ -14,7 +14,7 @@ if segments == 0 then
 end
 redis.call('SET', KEYS[3], ARGV[5])
 redis.call('HSET', KEYS[2], 'stamp', ARGV[3], 'chunks', segments, 'records', ARGV[4])
-if tonumber(redis.call('HGET', KEYS[2], 'applied') or '0') < tonumber(ARGV[4]) then
+if (tonumber(redis.call('HGET', KEYS[2], 'applied') or '0') or 0) < tonumber(ARGV[4]) then
   redis.call('HSET', KEYS[2], 'applied', ARGV[4])
 end
 for key = 1, 3 do

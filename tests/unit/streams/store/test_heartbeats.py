@@ -8,7 +8,7 @@ import pytest
 from streams.metrics import worker_metrics
 from streams.store.heartbeats import HEARTBEAT_KEEP_MS, SILENT_MS, Heartbeat, alive
 from streams.store.redis import RedisStore
-from streams.worker.heartbeat import heartbeat_of, start_heartbeats
+from streams.worker.heartbeat import HeartbeatLoop, heartbeat_of
 from tests.support.deadline import until
 
 
@@ -72,7 +72,8 @@ def test_the_store_lists_workers_and_forgets_removed_and_old_ones(redis_url: str
 def test_a_worker_publishes_until_it_is_asked_to_stop(redis_url: str, key_prefix: str) -> None:
     stop = threading.Event()
     store = RedisStore.connect(redis_url, prefix=key_prefix)
-    thread = start_heartbeats(store.heartbeats, "a", worker_metrics(), stop)
+    thread = threading.Thread(target=HeartbeatLoop(store.heartbeats, "a", worker_metrics()).run, args=(stop,))
+    thread.start()
     until(store.heartbeats.read, 10, "a first heartbeat")
     stop.set()
     thread.join(10)
@@ -83,7 +84,8 @@ def test_a_worker_publishes_until_it_is_asked_to_stop(redis_url: str, key_prefix
 def test_an_unreachable_redis_does_not_end_the_heartbeats() -> None:
     stop = threading.Event()
     store = RedisStore.connect("redis://127.0.0.1:1/0")
-    thread = start_heartbeats(store.heartbeats, "a", worker_metrics(), stop)
+    thread = threading.Thread(target=HeartbeatLoop(store.heartbeats, "a", worker_metrics()).run, args=(stop,))
+    thread.start()
     assert thread.is_alive()
     stop.set()
     thread.join(10)

@@ -1,0 +1,103 @@
+"""Rebuilds windows with an unreadable report log from Kafka, in a thread of a worker, while all others go on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Final
+
+from producers.clock import Clock, system_clock
+from producers.survey.lookup import SurveyList
+from producers.survey.survey import Survey
+from streams.kafka.reader import Bus, ReadError
+from streams.logs import StateLog
+from streams.metrics import WorkerMetrics
+from streams.repair.rebuild import Rebuilder
+from streams.store.contract import QueuedWindow, Store, StoreUnavailableError
+from streams.store.shape import Shape
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks for windows to rebuild."""
+
+LOCK_MS: Final = 600_000
+"""A rebuild that takes longer is also begun by another worker, which costs time but no counts."""
+
+OpenBus = Callable[[], AbstractContextManager[Bus]]
+"""Opens the topic of reports, to be read from its start."""
+
+
+class UnreadableRebuilder:
+    """Rebuilds queued windows one after the other. Needs its own store connection, since it runs in its own thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        surveys: SurveyList,
+        open_bus: OpenBus,
+        *,
+        partitions: int,
+        metrics: WorkerMetrics,
+        clock: Clock = system_clock,
+    ) -> None:
+        self._store, self._surveys, self._open_bus = store, surveys, open_bus
+        self._partitions, self._metrics, self._clock = partitions, metrics, clock
+        self._kafka = StateLog(logger, "Kafka (to rebuild windows)", clock=clock)
+
+    def run(self, stop: threading.Event) -> None:
+        """Look for windows to rebuild until `stop` is set."""
+        while not stop.wait(LOOK_SECONDS):
+            try:
+                self.look(stop)
+                self._kafka.up()
+            except ReadError as error:
+                self._kafka.down(error)
+            except StoreUnavailableError as error:
+                logger.debug("no look for windows to rebuild: %s", error)
+
+    def look(self, stop: threading.Event | None = None) -> int:
+        """Rebuild the windows that no other worker has locked; return how many are whole again.
+
+        Raises:
+            StoreUnavailableError, ReadError: what is left to do is still in the queue.
+        """
+        entries = self._store.unreadable.entries()
+        if not entries:
+            return 0
+        now_ms = self._clock()
+        surveys = {survey.id: survey for survey in self._surveys.surveys(now_ms)}
+        done = 0
+        for queued in entries:
+            survey = surveys.get(queued.survey_id)
+            if survey is None or (stop is not None and stop.is_set()):
+                continue
+            if Shape.of(survey).expires_ms(queued.window_ms) <= now_ms:
+                self._store.unreadable.remove(queued)
+                continue
+            secret = self._store.unreadable.lock(queued.survey_id, queued.window_ms, LOCK_MS)
+            if secret is not None:
+                try:
+                    done += self._rebuild(survey, queued)
+                finally:
+                    self._store.unreadable.unlock(queued.survey_id, queued.window_ms, secret)
+        return done
+
+    def _rebuild(self, survey: Survey, queued: QueuedWindow) -> bool:
+        logger.warning("%s, window %d: counting it again from Kafka", survey.id, queued.window_ms)
+        with self._open_bus() as bus:
+            rebuilder = Rebuilder(
+                self._store, bus, survey, partitions=self._partitions, window_ms=queued.window_ms, clock=self._clock
+            )
+            [count] = rebuilder.run(replace=True)
+        if count.status not in ("equal", "replaced"):
+            logger.warning("%s, window %d: still changing; tried again later", survey.id, queued.window_ms)
+            return False
+        self._metrics.rebuilt.inc()
+        short = "" if count.complete else "; Kafka no longer has all of its reports, so some may be missing for good"
+        logger.warning(
+            "%s, window %d: whole again, %d users%s", survey.id, queued.window_ms, count.right.total_users, short
+        )
+        return True
