@@ -107,8 +107,8 @@ def _serve_metrics(settings: Settings, metrics: WorkerMetrics) -> WSGIServer:
         server, _ = start_http_server(settings.worker_port, settings.bind, registry=metrics.registry)
     except OSError as error:
         raise ConfigurationError(
-            f"cannot serve metrics on {settings.bind}:{settings.worker_port} ({error.strerror}); another worker may use "
-            "the port: give every worker of a machine its own with --worker-port or THAW_WORKER_PORT (0: a free one)"
+            f"cannot serve metrics on {settings.bind}:{settings.worker_port} ({error.strerror}); another worker may "
+            "use the port: give every worker of a machine its own with --worker-port or THAW_WORKER_PORT (0: a free one)"
         ) from error
     logger.info("worker %s; metrics on http://%s:%d", settings.instance_id, settings.bind, server.server_port)
     return server

@@ -220,7 +220,7 @@ def test_keys_of_a_wrong_type_are_removed_and_made_again(redis_url: str, key_pre
     real = RedisStore.connect(redis_url, prefix=key_prefix)
     client: Any = real._client
     damaged = on_redis(real, ManualClock(NOW_MS))
-    kinds = set()
+    kinds: set[str] = set()
     for turn in range(40):
         damaged.restart()
         damaged.send(seed=turn)

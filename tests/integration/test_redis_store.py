@@ -88,6 +88,10 @@ def use_everything(store: RedisStore) -> None:
     assert secret is not None
     assert store.estimates.save(BITS_IN_GROUPS.id, WINDOW, secret, b"{}", NOW_MS, point=b"1 x")
     assert store.queue.put_after_restart() == 1
+    store.unreadable.put([(BITS_IN_GROUPS.id, WINDOW)])
+    assert store.unreadable.lock(BITS_IN_GROUPS.id, WINDOW, 60_000)
+    unreadable = Key(BITS_IN_GROUPS.id, WINDOW, 1)
+    assert store.log.set_aside(unreadable, store.log.seen([unreadable])[unreadable])
     for window_ms in (None, WINDOW):
         assert store.states.swap(BITS_IN_GROUPS.id, "bound", window_ms, b"", b"1", NOW_MS)
 
