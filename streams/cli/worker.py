@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from streams import logs
+from streams.repair.unreadable import rebuild_unreadable
 from streams.settings import load_settings, settings_options
 from streams.worker.process import ConfigurationError, run_worker
 
@@ -37,6 +38,6 @@ def command(**flags: Any) -> int:
     settings = load_settings(flags)
     logs.configure(settings.log_level, settings.log_format)
     try:
-        return run_worker(settings)
+        return run_worker(settings, rebuild_unreadable)
     except ConfigurationError as error:
         raise click.ClickException(str(error)) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +20,12 @@ _POLL_SECONDS = 0.05
 
 
 class Publisher:
-    """Sends messages and waits for their acknowledgement. Connects at the first message; safe for several threads."""
+    """Sends messages and waits for their acknowledgement. Connects at the first message; safe for several threads.
+
+    While the brokers are away, unacknowledged messages stay in the producer's queue, and callers come again with newer
+    ones. At most one message per topic and key is in the queue at a time: a caller with another one for that key is
+    told that it was not acknowledged, as if it had been sent. Messages without a key have no such bound.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._options: dict[str, Any] = librdkafka_options(settings) | {
@@ -31,7 +37,11 @@ class Publisher:
             "topic.metadata.refresh.interval.ms": 30_000,
         }
         self._producer: Producer | None = None
+        self.is_up = True
+        """Whether the brokers acknowledged the messages of the last call."""
         self._state = StateLog(logger, "Kafka (for estimates and dead letters)")
+        self._pending: set[tuple[str, bytes]] = set()
+        """Topics and keys of unacknowledged messages. Adding and discarding are one step each."""
 
     def send(
         self, messages: Sequence[Outgoing], *, wait_seconds: float, stopping: Callable[[], bool] = lambda: False
@@ -40,52 +50,79 @@ class Publisher:
 
         Raises:
             PublishError: they have not within `wait_seconds`, or `stopping` came true, or they refuse a message.
-            MessageTooLargeError: a message is larger than allowed, or was sent together with one that is.
         """
         if not messages:
             return
         if self._producer is None:
             self._producer = Producer(self._options)
-        producer = self._producer
+        limit = time.monotonic() + wait_seconds
         # Another thread that polls may run our callbacks: appending is one step, counting down would be two.
         outcomes: list[KafkaError | None] = []
-
-        def delivered(error: KafkaError | None, _message: Message) -> None:
-            outcomes.append(error)
-
         for message in messages:
-            while True:
-                try:
-                    producer.produce(
-                        message.topic,
-                        value=message.value,
-                        key=message.key,
-                        headers=list(message.headers),
-                        on_delivery=delivered,
-                    )
-                    break
-                except BufferError:
-                    producer.poll(_POLL_SECONDS)
-                    if stopping():
-                        raise PublishError("stopped while the queue to Kafka was full") from None
-                except KafkaException as error:
-                    raise _refusal(error.args[0], f"{message.topic} refused a message: {error}") from error
-        tries = max(1, round(wait_seconds / _POLL_SECONDS))
+            if message.key is None or (message.topic, message.key) not in self._pending:
+                self._enqueue(self._producer, message, outcomes, limit, stopping)
         while waiting := len(messages) - len(outcomes):
-            producer.poll(_POLL_SECONDS)
-            tries -= 1
+            self._producer.poll(_POLL_SECONDS)
             if len(outcomes) == len(messages):
                 break
             if stopping():
                 raise PublishError(f"stopped before {waiting} of {len(messages)} messages were acknowledged")
-            if tries <= 0:
+            if time.monotonic() >= limit:
                 why = f"{waiting} of {len(messages)} messages were not acknowledged in {wait_seconds:g} s"
-                self._state.down(why)
+                self._down(why)
                 raise PublishError(why)
         refused = [error for error in outcomes if error is not None]
         if refused:
             raise _refusal(refused[0], f"{len(refused)} of {len(messages)} messages were refused: {refused[0].str()}")
+        self.is_up = True
         self._state.up()
+
+    def _down(self, why: str) -> None:
+        self.is_up = False
+        self._state.down(why)
+
+    def _enqueue(
+        self,
+        producer: Producer,
+        message: Outgoing,
+        outcomes: list[KafkaError | None],
+        limit: float,
+        stopping: Callable[[], bool],
+    ) -> None:
+        place = None if message.key is None else (message.topic, message.key)
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            if place is not None:
+                self._pending.discard(place)
+            outcomes.append(error)
+
+        while True:
+            try:
+                if place is not None:
+                    self._pending.add(place)
+                producer.produce(
+                    message.topic,
+                    value=message.value,
+                    key=message.key,
+                    headers=list(message.headers),
+                    on_delivery=delivered,
+                )
+                return
+            except BufferError:
+                self._forget(place)
+                producer.poll(_POLL_SECONDS)
+                if stopping():
+                    raise PublishError("stopped while the queue to Kafka was full") from None
+                if time.monotonic() >= limit:
+                    self._down("the queue to Kafka is full")
+                    raise PublishError("the queue to Kafka is full") from None
+            except KafkaException as error:
+                self._forget(place)
+                raise _refusal(error.args[0], f"{message.topic} refused a message: {error}") from error
+
+    def _forget(self, place: tuple[str, bytes] | None) -> None:
+        if place is not None:
+            self._pending.discard(place)
 
     def close(self, seconds: float) -> None:
         """Wait up to `seconds` for messages on their way."""

@@ -11,10 +11,12 @@ from typing import Final
 from producers.clock import Clock, system_clock
 from producers.survey.lookup import SurveyList
 from producers.survey.survey import Survey
-from streams.kafka.reader import Bus, ReadError
+from streams.kafka.reader import Bus, ReadError, TopicReader
 from streams.logs import StateLog
 from streams.metrics import WorkerMetrics
 from streams.repair.rebuild import Rebuilder
+from streams.settings import Settings
+from streams.store.connect import open_store
 from streams.store.contract import QueuedWindow, Store, StoreUnavailableError
 from streams.store.shape import Shape
 
@@ -101,3 +103,14 @@ class UnreadableRebuilder:
             "%s, window %d: whole again, %d users%s", survey.id, queued.window_ms, count.right.total_users, short
         )
         return True
+
+
+def rebuild_unreadable(settings: Settings, surveys: SurveyList, metrics: WorkerMetrics, stop: threading.Event) -> None:
+    """Rebuild windows with unreadable report logs until `stop` is set, as a worker's settings say."""
+    UnreadableRebuilder(
+        open_store(settings),
+        surveys,
+        lambda: TopicReader(settings, settings.reports_topic),
+        partitions=settings.partitions,
+        metrics=metrics,
+    ).run(stop)

@@ -19,7 +19,14 @@ from producers.survey.survey import Survey
 from streams.kafka.messages import Outgoing, PublishError
 from streams.logs import StateLog
 from streams.metrics import WorkerMetrics, worker_metrics
-from streams.store.contract import QueuedWindow, Store, StoreCorruptError, StoreUnavailableError
+from streams.store.contract import (
+    FoldEntries,
+    LogContent,
+    QueuedWindow,
+    Store,
+    StoreCorruptError,
+    StoreUnavailableError,
+)
 from streams.store.shape import Shape
 from streams.windows.alert_bounds import alert_bounds
 from streams.windows.budget_spent import FirstWindows
@@ -28,7 +35,6 @@ from streams.windows.latency import Latencies
 from streams.windows.record import EstimateRecord, RecordError, decode_estimate, make_record
 from streams.windows.settled import is_current
 from streams.windows.unreadable import UnreadableLogs
-from streams.worker.table import Table
 
 logger = logging.getLogger(__name__)
 
@@ -96,12 +102,13 @@ class Recomputer:
         publish: Publish,
         topic: str,
         *,
+        fold: FoldEntries[LogContent],
         clock: Clock = system_clock,
         metrics: WorkerMetrics | None = None,
         latencies: Latencies | None = None,
     ) -> None:
         self._store, self._surveys, self._publish, self._topic = store, surveys, publish, topic
-        self._clock = clock
+        self._fold, self._clock = fold, clock
         self._metrics = metrics or worker_metrics()
         self._latencies = latencies or Latencies()
         self._redis = StateLog(logger, "Redis (for estimates)", clock=clock)
@@ -252,7 +259,7 @@ class Recomputer:
             return estimates.tally(survey.id, window_ms, survey.shards, shape)
         except StoreCorruptError as error:
             try:
-                self._store.log.load(list(error.logs), shape, Table.of_log)
+                self._store.log.load(list(error.logs), shape, self._fold)
             except StoreCorruptError as log_error:
                 self._unreadable.set_aside(log_error)
                 raise

@@ -16,14 +16,13 @@ from prometheus_client import start_http_server
 
 from producers.clock import system_clock
 from producers.survey.folder import SurveyFolder
+from producers.survey.lookup import SurveyList
 from streams import logs
 from streams.kafka.messages import Outgoing
 from streams.kafka.publisher import Publisher
-from streams.kafka.reader import TopicReader
 from streams.kafka.topics import TopicError, Topics
 from streams.kafka.watch import watch_kafka
 from streams.metrics import WorkerMetrics, worker_metrics
-from streams.repair.unreadable import UnreadableRebuilder
 from streams.settings import Settings
 from streams.store.connect import open_store
 from streams.store.contract import StoreUnavailableError
@@ -37,12 +36,15 @@ from streams.worker.fold import warm_up
 from streams.worker.handler import BatchHandler
 from streams.worker.heartbeat import HeartbeatLoop
 from streams.worker.retry import EXIT_RESTART
+from streams.worker.table import Table
 from streams.worker.threads import start_thread
 
 logger = logging.getLogger(__name__)
 
 _BACKOFF_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 _PUBLISH_SECONDS: Final = 10.0
+_PUBLISH_AGAIN_SECONDS: Final = 0.2
+"""How long a tick waits for Kafka if it did not answer at the tick before."""
 _STOP_SECONDS: Final = 5.0
 _GARBAGE_THRESHOLD: Final = 100_000
 """New objects before Python looks for cycles among them. More: cycles hold their memory for longer. Fewer: records come
@@ -54,7 +56,11 @@ class ConfigurationError(RuntimeError):
     """This worker must not run with these settings; the message says what to change."""
 
 
-def run_worker(settings: Settings) -> int:
+Rebuild = Callable[[Settings, SurveyList, WorkerMetrics, threading.Event], None]
+"""Rebuilds windows with unreadable report logs until the event is set."""
+
+
+def run_worker(settings: Settings, rebuild: Rebuild) -> int:
     """Run a worker until SIGTERM or SIGINT; return the exit status."""
     stopping, no_more_ticks = threading.Event(), threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -74,20 +80,21 @@ def run_worker(settings: Settings) -> int:
     applier = _applier(settings, store, surveys, publisher, metrics, stopping)
 
     def publish(messages: Sequence[Outgoing]) -> None:
-        publisher.send(messages, wait_seconds=_PUBLISH_SECONDS, stopping=no_more_ticks.is_set)
+        # While Kafka is away a tick must not wait for it: the page reads estimates from Redis.
+        wait_seconds = _PUBLISH_SECONDS if publisher.is_up else _PUBLISH_AGAIN_SECONDS
+        publisher.send(messages, wait_seconds=wait_seconds, stopping=no_more_ticks.is_set)
 
     recomputer = Recomputer(
-        open_store(settings), surveys, publish, settings.estimates_topic, metrics=metrics, latencies=latencies
-    )
-    rebuilder = UnreadableRebuilder(
         open_store(settings),
         surveys,
-        lambda: TopicReader(settings, settings.reports_topic),
-        partitions=settings.partitions,
+        publish,
+        settings.estimates_topic,
+        fold=Table.of_log,
         metrics=metrics,
+        latencies=latencies,
     )
     ticks = start_thread("recompute", lambda: recomputer.run(no_more_ticks, settings.tick_ms / 1_000), exit_now)
-    start_thread("rebuild", lambda: rebuilder.run(no_more_ticks), exit_now)
+    start_thread("rebuild", lambda: rebuild(settings, surveys, metrics, no_more_ticks), exit_now)
     status = _drive(settings, BatchHandler(settings.reports_topic, applier, metrics, latencies), stopping)
     # Estimates of the last batches that are not done in time are left to another worker.
     no_more_ticks.set()
@@ -107,8 +114,8 @@ def _serve_metrics(settings: Settings, metrics: WorkerMetrics) -> WSGIServer:
         server, _ = start_http_server(settings.worker_port, settings.bind, registry=metrics.registry)
     except OSError as error:
         raise ConfigurationError(
-            f"cannot serve metrics on {settings.bind}:{settings.worker_port} ({error.strerror}); another worker may "
-            "use the port: give every worker of a machine its own with --worker-port or THAW_WORKER_PORT (0: a free one)"
+            f"cannot serve metrics on {settings.bind}:{settings.worker_port} ({error.strerror}); if another worker "
+            "uses the port, give this one its own with --worker-port or THAW_WORKER_PORT (0: a free one)"
         ) from error
     logger.info("worker %s; metrics on http://%s:%d", settings.instance_id, settings.bind, server.server_port)
     return server

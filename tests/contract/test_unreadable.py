@@ -44,7 +44,9 @@ class Damaged:
         self._read = [0] * PARTITIONS
         self.sent = {window_ms: [] for window_ms in (WINDOW, OTHER)}  # type: dict[int, list[Any]]
         surveys = SurveyDict(COLOUR)
-        self.recomputer = Recomputer(store, surveys, self._publish, "estimates", clock=clock, metrics=self.metrics)
+        self.recomputer = Recomputer(
+            store, surveys, self._publish, "estimates", fold=Table.of_log, clock=clock, metrics=self.metrics
+        )
         self.rebuilder = UnreadableRebuilder(
             store, surveys, self._open, partitions=PARTITIONS, metrics=self.metrics, clock=clock
         )

@@ -174,6 +174,7 @@ class World:
             SurveyDict(SURVEY),
             self.bus.send,
             SETTINGS.estimates_topic,
+            fold=Table.of_log,
             clock=self.clock,
             metrics=self.metrics,
         )

@@ -42,6 +42,7 @@ def test_names_tell_unit_and_kind() -> None:
 
 def test_no_label_can_name_a_person_or_grow_without_bound() -> None:
     allowed = {"survey", "value", "window", "rung", "reason", "partition", "name", "mechanism", "side", "shard", "unit"}
+    allowed.add("part")  # of the store: tally or log
     allowed.add("rungs")  # what a survey assumes: any or independent
     allowed.add("state")  # of a worker: alive or dead
     assert {label for metric in METRICS for label in metric.labels} <= allowed

@@ -13,6 +13,7 @@ from producers.device.agent import Device
 from producers.device.ledger import Ledger
 from streams.windows.recompute import Recomputer
 from streams.worker.applier import Applier
+from streams.worker.table import Table
 from tests.chaos import aof, ledgers, oracle
 from tests.chaos.run import plan
 from tests.support.clock import ManualClock
@@ -45,7 +46,7 @@ def counted(messages: list[bytes], *, estimated: bool = True) -> MemoryStore:
     if messages:
         applier.process([batch_of(*messages, timestamp_ms=CLOCK())])
     if estimated:
-        Recomputer(store, SurveyDict(ASKED), lambda _: None, "estimates", clock=CLOCK).tick()
+        Recomputer(store, SurveyDict(ASKED), lambda _: None, "estimates", fold=Table.of_log, clock=CLOCK).tick()
     assert not letters
     return store
 

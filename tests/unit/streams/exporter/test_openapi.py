@@ -49,7 +49,7 @@ def test_the_keys_of_answers_are_these() -> None:
         "dirty_windows workers last_estimate_ms canary surveys store kafka lag_seconds lag_limit_seconds workers_alive "
         "workers_dead warnings",
         "Worker": "name time_ms alive lag_records last_batch_ms latency_p50_seconds latency_p99_seconds "
-        "kafka lag_seconds",
+        "kafka lag_seconds metrics_port",
         "CanaryScore": "survey window_start_ms value z limit",
         "SurveyHealth": "survey last_estimate_ms stale stale_after_ms state end_ms",
         "Alerts": "source alerts",

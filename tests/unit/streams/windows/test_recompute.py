@@ -23,6 +23,7 @@ from streams.windows.recompute import LOCK_MS, Recomputer
 from streams.windows.record import RecordError, decode_estimate, make_record
 from streams.worker.applier import Applier
 from streams.worker.fold import DeadLetter
+from streams.worker.table import Table
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
@@ -98,7 +99,7 @@ def store(clock: ManualClock) -> MemoryStore:
 def test_a_marked_window_is_estimated_stored_and_published(store: MemoryStore, clock: ManualClock) -> None:
     colour, outbox = survey(lifetime=INDEPENDENT), Outbox()
     fill(store, colour, clock, 3_000, WEEK)
-    assert Recomputer(store, Known(colour), outbox, "estimates", clock=clock).tick() == 1
+    assert Recomputer(store, Known(colour), outbox, "estimates", fold=Table.of_log, clock=clock).tick() == 1
     payload = store.estimates.read(colour.id, WEEK)
     assert payload is not None
     record = decode_estimate(payload)
@@ -120,14 +121,14 @@ def test_a_marked_window_is_estimated_stored_and_published(store: MemoryStore, c
     assert store.queue.entries() == []
     [message] = outbox.messages
     assert (message.topic, message.key, message.value) == ("estimates", f"{colour.id}:{WEEK}".encode(), payload)
-    assert Recomputer(store, Known(colour), outbox, "estimates", clock=clock).tick() == 0
+    assert Recomputer(store, Known(colour), outbox, "estimates", fold=Table.of_log, clock=clock).tick() == 0
 
 
 def test_a_window_that_another_worker_holds_is_left_to_it(store: MemoryStore, clock: ManualClock) -> None:
     colour, outbox = survey(), Outbox()
     fill(store, colour, clock, 10, WEEK)
     assert store.queue.lock(colour.id, WEEK, LOCK_MS) is not None
-    mine = Recomputer(store, Known(colour), outbox, "estimates", clock=clock)
+    mine = Recomputer(store, Known(colour), outbox, "estimates", fold=Table.of_log, clock=clock)
     assert mine.tick() == 0
     clock.advance(LOCK_MS + 1)
     assert mine.tick() == 1, "a lock of a worker that died runs out"
@@ -142,7 +143,7 @@ def test_reports_that_come_during_the_estimate_keep_the_mark(store: MemoryStore,
             clock.advance(1)
             fill(store, colour, clock, 10, WEEK, seed=2)
 
-    recomputer = Recomputer(store, Known(colour), publish, "estimates", clock=clock)
+    recomputer = Recomputer(store, Known(colour), publish, "estimates", fold=Table.of_log, clock=clock)
     assert recomputer.tick() == 1
     assert [queued.window_ms for queued in store.queue.entries()] == [WEEK]
 
@@ -150,7 +151,7 @@ def test_reports_that_come_during_the_estimate_keep_the_mark(store: MemoryStore,
 def test_a_broker_that_is_away_leaves_the_mark_and_frees_the_lock(store: MemoryStore, clock: ManualClock) -> None:
     colour, outbox = survey(), Outbox()
     fill(store, colour, clock, 10, WEEK)
-    recomputer = Recomputer(store, Known(colour), outbox, "estimates", clock=clock)
+    recomputer = Recomputer(store, Known(colour), outbox, "estimates", fold=Table.of_log, clock=clock)
     outbox.away = True
     with pytest.raises(PublishError):
         recomputer.tick()
@@ -170,7 +171,9 @@ def test_an_estimate_whose_lock_ran_out_is_thrown_away(store: MemoryStore, clock
             clock.advance(LOCK_MS + 1)
         return False
 
-    recomputer = Recomputer(FaultyStore(store, slow), Known(colour), outbox, "estimates", clock=clock)
+    recomputer = Recomputer(
+        FaultyStore(store, slow), Known(colour), outbox, "estimates", fold=Table.of_log, clock=clock
+    )
     assert recomputer.tick() == 0
     assert store.estimates.read(colour.id, WEEK) is None
     assert outbox.messages == []
@@ -191,7 +194,7 @@ def test_one_window_that_cannot_be_estimated_does_not_stop_the_others(
         return right(tally, **options)
 
     monkeypatch.setattr(estimator_of(colour.mechanism), "estimate", sometimes)
-    recomputer = Recomputer(store, Known(colour), outbox, "estimates", clock=clock, metrics=metrics)
+    recomputer = Recomputer(store, Known(colour), outbox, "estimates", fold=Table.of_log, clock=clock, metrics=metrics)
     assert recomputer.tick() == 1
     assert [queued.window_ms for queued in store.queue.entries()] == [WEEK]
     assert metrics.registry.get_sample_value("thaw_worker_recompute_failures_total") == 1
@@ -200,7 +203,7 @@ def test_one_window_that_cannot_be_estimated_does_not_stop_the_others(
 def test_the_window_of_an_unknown_survey_waits(store: MemoryStore, clock: ManualClock) -> None:
     colour = survey()
     fill(store, colour, clock, 10, WEEK)
-    assert Recomputer(store, Known(), Outbox(), "estimates", clock=clock).tick() == 0
+    assert Recomputer(store, Known(), Outbox(), "estimates", fold=Table.of_log, clock=clock).tick() == 0
     assert len(store.queue.entries()) == 1
 
 
@@ -208,7 +211,7 @@ def test_a_window_whose_counts_expired_leaves_the_queue(store: MemoryStore, cloc
     colour = survey()
     fill(store, colour, clock, 10, WEEK)
     clock.advance(Shape.of(colour).life_ms)
-    assert Recomputer(store, Known(colour), Outbox(), "estimates", clock=clock).tick() == 0
+    assert Recomputer(store, Known(colour), Outbox(), "estimates", fold=Table.of_log, clock=clock).tick() == 0
     assert store.queue.entries() == []
     assert store.estimates.read(colour.id, WEEK) is None
 
@@ -226,7 +229,7 @@ def test_rungs_that_disagree_make_the_estimate_stratified(
 
     monkeypatch.setattr(store.estimates, "tally", lambda *_place: tally)
     store.queue.put([(colour.id, WEEK)])
-    assert Recomputer(store, Known(colour), Outbox(), "estimates", clock=clock).tick() == 1
+    assert Recomputer(store, Known(colour), Outbox(), "estimates", fold=Table.of_log, clock=clock).tick() == 1
     record = decode_estimate(store.estimates.read(colour.id, WEEK) or b"")
     assert record.method == "stratified"
     assert record.homogeneity_p is not None
@@ -244,7 +247,14 @@ def test_latency_runs_from_emission_to_the_stored_estimate(store: MemoryStore, c
     latencies.applied((colour.id, WEEK), [(sent_ms, 2)], clock())
     clock.advance(700)
     recomputer = Recomputer(
-        store, Known(colour), Outbox(), "estimates", clock=clock, metrics=metrics, latencies=latencies
+        store,
+        Known(colour),
+        Outbox(),
+        "estimates",
+        fold=Table.of_log,
+        clock=clock,
+        metrics=metrics,
+        latencies=latencies,
     )
     recomputer.tick()
     assert metrics.registry.get_sample_value("thaw_worker_latency_seconds_count") == 2
@@ -257,8 +267,17 @@ def test_frames_from_here_are_settled_by_estimates_of_another_worker(store: Memo
     fill(store, colour, clock, 10, WEEK)
     latencies.applied((colour.id, WEEK), [(clock() - 1_000, 1)], clock())
     clock.advance(500)
-    Recomputer(store, Known(colour), Outbox(), "estimates", clock=clock).tick()
-    Recomputer(store, Known(colour), Outbox(), "estimates", clock=clock, metrics=metrics, latencies=latencies).tick()
+    Recomputer(store, Known(colour), Outbox(), "estimates", fold=Table.of_log, clock=clock).tick()
+    Recomputer(
+        store,
+        Known(colour),
+        Outbox(),
+        "estimates",
+        fold=Table.of_log,
+        clock=clock,
+        metrics=metrics,
+        latencies=latencies,
+    ).tick()
     assert metrics.registry.get_sample_value("thaw_worker_latency_seconds_sum") == pytest.approx(1.5)
 
 
@@ -267,11 +286,18 @@ def test_frames_noted_after_the_counts_were_read_are_settled_when_nothing_is_que
 ) -> None:
     colour, metrics, latencies = survey(), worker_metrics(), Latencies()
     fill(store, colour, clock, 10, WEEK)
-    Recomputer(store, Known(colour), Outbox(), "estimates", clock=clock).tick()
+    Recomputer(store, Known(colour), Outbox(), "estimates", fold=Table.of_log, clock=clock).tick()
     clock.advance(1)
     latencies.applied((colour.id, WEEK), [(clock() - 1_001, 1)], clock())
     recomputer = Recomputer(
-        store, Known(colour), Outbox(), "estimates", clock=clock, metrics=metrics, latencies=latencies
+        store,
+        Known(colour),
+        Outbox(),
+        "estimates",
+        fold=Table.of_log,
+        clock=clock,
+        metrics=metrics,
+        latencies=latencies,
     )
     recomputer.tick()
     assert metrics.registry.get_sample_value("thaw_worker_latency_seconds_count") == 1
@@ -300,9 +326,9 @@ def test_the_thread_goes_on_when_the_store_was_away(store: MemoryStore, clock: M
         if messages:
             stop.set()
 
-    Recomputer(FaultyStore(store, shaky), Known(colour), publish, "estimates", clock=clock, metrics=metrics).run(
-        stop, 0.001
-    )
+    Recomputer(
+        FaultyStore(store, shaky), Known(colour), publish, "estimates", fold=Table.of_log, clock=clock, metrics=metrics
+    ).run(stop, 0.001)
     assert len(outbox.messages) == 1
     assert metrics.registry.get_sample_value("thaw_worker_store_up") == 1
 
@@ -338,7 +364,7 @@ def test_a_window_whose_mark_was_lost_in_a_power_cut_is_estimated_all_the_same(
     fill(store, colour, clock, 100, WEEK)
     for queued in store.queue.entries():
         store.queue.remove(queued)
-    recomputer = Recomputer(store, Known(colour), outbox, "estimates", clock=clock)
+    recomputer = Recomputer(store, Known(colour), outbox, "estimates", fold=Table.of_log, clock=clock)
     assert recomputer.tick() == 0
     store.restore(store.snapshot())
     assert recomputer.tick() == 1

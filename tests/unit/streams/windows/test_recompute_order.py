@@ -11,6 +11,7 @@ from producers.survey.survey import Survey
 from streams.kafka.messages import Outgoing
 from streams.windows.recompute import Recomputer
 from streams.windows.settled import CURRENT_STEPS
+from streams.worker.table import Table
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
@@ -34,7 +35,12 @@ class Fixture:
         self.messages: list[str] = []
         self.during: Callable[[], None] = lambda: None
         self.recomputer = Recomputer(
-            FaultyStore(self.store, self._look), SurveyDict(*surveys), self._publish, "estimates", clock=clock
+            FaultyStore(self.store, self._look),
+            SurveyDict(*surveys),
+            self._publish,
+            "estimates",
+            fold=Table.of_log,
+            clock=clock,
         )
 
     def _look(self, method: str, when: str) -> bool:
@@ -111,6 +117,7 @@ def test_what_is_current_is_counted_in_the_surveys_own_steps(clock: ManualClock)
         SurveyDict(COLOUR, days),
         lambda messages: order.extend(int((m.key or b"").decode().rpartition(":")[2]) for m in messages),
         "estimates",
+        fold=Table.of_log,
         clock=clock,
     )
     fixture.recomputer.tick()
