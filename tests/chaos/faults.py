@@ -6,8 +6,13 @@ import random
 import shutil
 import signal
 from collections.abc import Callable
-from typing import Final
+from contextlib import suppress
+from typing import Any, Final
 
+import redis as redis_client
+
+from streams.local.redis import Redis
+from streams.local.service import Program
 from tests.chaos import aof
 from tests.chaos.system import Kept, System
 
@@ -101,11 +106,94 @@ def zombie(system: System, rng: random.Random) -> None:
 def stall(system: System, rng: random.Random) -> None:
     """Redis sleeps for longer than workers wait for an answer, then does what they had asked for."""
     system.await_restarts()
-    system.redis.child.send_signal(signal.SIGSTOP)
+    _hang(system, system.redis, CALL_SECONDS + rng.uniform(0.5, 2.5))
+
+
+def hang_redis(system: System, rng: random.Random) -> None:
+    """Redis hangs until workers have lost their sessions or given calls up several times."""
+    system.await_restarts()
+    _hang(system, system.redis, SESSION_SECONDS + rng.uniform(2.0, 8.0))
+
+
+def hang_kafka(system: System, rng: random.Random) -> None:
+    """The broker hangs for longer than sessions and requests last."""
+    system.await_restarts()
+    _hang(system, system.kafka, SESSION_SECONDS + rng.uniform(2.0, 8.0))
+
+
+def _hang(system: System, service: Program, seconds: float) -> None:
+    child = service.child
+    child.send_signal(signal.SIGSTOP)
     try:
-        system.spend(CALL_SECONDS + rng.uniform(0.5, 2.5))
+        system.spend(seconds)
     finally:
-        system.redis.child.send_signal(signal.SIGCONT)
+        child.send_signal(signal.SIGCONT)
+
+
+def corrupt_tally(system: System, rng: random.Random) -> None:
+    """Something else stands in the place of a tally."""
+    system.await_restarts()
+    with redis_client.Redis.from_url(system.settings.redis) as client:
+        for key in _some_keys(client, "tally", rng):
+            if rng.random() < 0.3:
+                client.delete(key)
+                client.rpush(key, b"no tally")
+            else:
+                client.set(key, rng.randbytes(rng.randrange(1, 200)))
+
+
+def corrupt_log(system: System, rng: random.Random) -> None:
+    """Something else stands in the place of a segment of a report log, or of the log."""
+    system.await_restarts()
+    with redis_client.Redis.from_url(system.settings.redis) as client:
+        for key in _some_keys(client, "log", rng):
+            if rng.random() < 0.3:
+                client.set(key, b"no log")
+            else:
+                # One byte less than whole entries: no survey has such a segment. The worker may be faster.
+                with suppress(redis_client.ResponseError):
+                    client.lset(key, -1, rng.randbytes(8 * rng.randrange(1, 9) - 1))
+
+
+def _some_keys(client: Any, part: str, rng: random.Random) -> list[bytes]:
+    """Return up to three keys of the newest windows, which are worked on."""
+    found = list(client.scan_iter(match=f"*:{part}:*", count=1_000, _type="list" if part == "log" else "string"))
+    newest = sorted(found, key=lambda key: (int(key.rpartition(b":")[2]), key))[-200:]
+    return rng.sample(newest, min(len(newest), rng.randint(1, 3)))
+
+
+def full_redis(system: System, rng: random.Random) -> None:
+    """Redis has no memory left, in the middle of whatever it is doing, and gets some again after a while."""
+    system.await_restarts()
+    with redis_client.Redis.from_url(system.settings.redis) as client:
+        used = client.info("memory")["used_memory"]
+        client.config_set("maxmemory", used + rng.randrange(100_000))
+        try:
+            system.spend(rng.uniform(3.0, 10.0))
+        finally:
+            client.config_set("maxmemory", 0)
+
+
+def stale_replica(system: System, rng: random.Random) -> None:
+    """A replica that lost acknowledged writes takes the place of Redis."""
+    system.await_restarts()
+    with Redis() as replica, redis_client.Redis.from_url(replica.url) as client:
+        client.replicaof("127.0.0.1", system.settings.redis.rpartition(":")[2].partition("/")[0])
+
+        def in_sync() -> bool:
+            return client.info("replication")["master_link_status"] == "up" and not (
+                client.info("persistence")["aof_rewrite_in_progress"]
+                or client.info("persistence")["aof_rewrite_scheduled"]
+            )
+
+        system.wait(in_sync, "the replica to be in sync")
+        client.replicaof("NO", "ONE")
+        system.spend(rng.uniform(0.5, 4.0))
+        system.redis.kill()
+        replica.terminate()
+        shutil.rmtree(system.redis.folder / "appendonlydir")
+        shutil.copytree(replica.folder / "appendonlydir", system.redis.folder / "appendonlydir")
+    system.bring_back(system.redis, after_seconds=rng.uniform(0.0, 1.0))
 
 
 KINDS: Final[dict[str, Fault]] = {
@@ -119,6 +207,12 @@ KINDS: Final[dict[str, Fault]] = {
     "zombie": zombie,
     "stall": stall,
     "disk": disk,
+    "hang-redis": hang_redis,
+    "hang-kafka": hang_kafka,
+    "corrupt-tally": corrupt_tally,
+    "corrupt-log": corrupt_log,
+    "full-redis": full_redis,
+    "stale-replica": stale_replica,
 }
 
 WEIGHTS: Final = {"worker": 3, "redis": 2, "power": 3, "tear": 3, "fleet": 2, "device": 2, "broker": 2, "zombie": 2}

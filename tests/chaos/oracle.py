@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from estimators.tally import Tally
 from producers.survey.survey import Survey
@@ -76,8 +76,9 @@ def tally_of(survey: Survey, best: Best) -> Tally:
 
 
 def read_topic(settings: Settings) -> Iterator[bytes]:
-    """Yield every message that the broker has, partition after partition."""
-    consumer = Consumer(librdkafka_options(settings) | {"group.id": "chaos-oracle", "enable.auto.commit": False})
+    """Yield every committed message that the broker has, partition after partition."""
+    options = {"group.id": "chaos-oracle", "enable.auto.commit": False, "enable.partition.eof": True}
+    consumer = Consumer(librdkafka_options(settings) | options | {"isolation.level": "read_committed"})
     topic = settings.reports_topic
     try:
         for partition in range(settings.partitions):
@@ -86,8 +87,13 @@ def read_topic(settings: Settings) -> Iterator[bytes]:
             position = 0
             while position < end:
                 message = consumer.poll(30.0)
-                if message is None or message.error() is not None:
-                    raise RuntimeError(f"{topic}[{partition}]@{position}: cannot be read back: {message}")
+                error = None if message is None else message.error()
+                if message is None or (error is not None and error.code() != KafkaError._PARTITION_EOF):
+                    raise RuntimeError(f"{topic}[{partition}]@{position}: cannot be read back: {error or message}")
+                if error is not None:
+                    # The end comes with the next offset, behind what was aborted and the marks of transactions.
+                    position = message.offset() or 0
+                    continue
                 position = (message.offset() or 0) + 1
                 yield message.value() or b""
     finally:

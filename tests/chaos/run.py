@@ -12,11 +12,16 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from producers.survey.survey import Survey
 from streams.local.supervisor import Supervisor
-from streams.store.contract import StoreError
-from tests.chaos import ledgers, oracle
+from streams.store.contract import Store, StoreCorruptError, StoreError, StoreRepairedError
+from streams.store.shape import Key, Shape
+from streams.windows.unreadable import UnreadableLogs
+from streams.worker.table import Table
+from tests.chaos import ledgers, oracle, producers
 from tests.chaos.faults import KINDS, WEIGHTS
 from tests.chaos.system import GOOD_ENDINGS, System
 
@@ -133,7 +138,8 @@ def _break(
         if not burst:
             system.spend(rng.uniform(0.2, 3.0))
             started = time.monotonic()
-        logger.info("%d of %d: %s", number + 1, len(kinds), kind)
+        sent = producers.send_some(system.settings, system.surveys[0], rng)
+        logger.info("%d of %d: %s (other producers: %s)", number + 1, len(kinds), kind, sent)
         KINDS[kind](system, rng)
         done += 1
         burst.append(kind)
@@ -164,9 +170,31 @@ def _come_to_rest(system: System) -> list[str]:
             return False
 
     logger.info("everything is stored")
+    _scrub(system)
     system.wait(estimated, "every window to be estimated")
     logger.info("everything is estimated; comparing with the oracle")
     return faults
+
+
+def _scrub(system: System) -> None:
+    """Read every log, so that damage in windows that nobody works on any more is found too, and wait for its repair."""
+    unreadable = UnreadableLogs(system.store)
+    for survey in system.surveys:
+        for window_ms in system.store.estimates.window_starts(survey.id):
+            keys = [Key(survey.id, window_ms, shard) for shard in range(survey.shards)]
+            system.wait(partial(_read, system.store, unreadable, survey, keys), "every log to be read")
+    system.wait(lambda: not system.store.unreadable.entries(), "unreadable windows to be rebuilt")
+
+
+def _read(store: Store, unreadable: UnreadableLogs, survey: Survey, keys: Sequence[Key]) -> bool:
+    try:
+        store.log.load(keys, Shape.of(survey), Table.of_log)
+        return True
+    except StoreCorruptError as error:
+        unreadable.set_aside(error)
+    except StoreRepairedError:
+        pass
+    return False
 
 
 @contextmanager

@@ -32,11 +32,11 @@ def test_kills_of_every_part_lose_nothing_and_count_nothing_twice(
     kafka: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`kafka` only so that a machine without Java skips with the reason; chaos has a broker of its own to kill."""
-    arguments = ["--kills", "4", "--seed", "4", "--devices", "1000", "--agents", "200", "--burst", "0.6"]
-    arguments += ["--kinds", "worker", "tear", "device", "fleet"]
+    arguments = ["--kills", "5", "--seed", "4", "--devices", "1000", "--agents", "200", "--burst", "0.6"]
+    arguments += ["--kinds", "worker", "tear", "device", "fleet", "corrupt-log"]
     assert main(arguments) == 0, capsys.readouterr()
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("kills 4, reports ")
+    assert last.startswith("kills 5, reports ")
     assert ", lost 0, double 0, recovery " in last
 
 

@@ -24,4 +24,4 @@ def test_every_named_test_exists(path: str, name: str) -> None:
 
 def test_every_fault_is_listed_and_no_other() -> None:
     table = PAGE.split("| fault |")[1].split("\n\n")[0]
-    assert set(re.findall(r"^\| `(\w+)` \|", table, flags=re.MULTILINE)) == set(KINDS)
+    assert set(re.findall(r"^\| `([\w-]+)` \|", table, flags=re.MULTILINE)) == set(KINDS)

@@ -1,0 +1,211 @@
+"""Redis that holds what cannot be read, has no room left or loses its helper; a worker that cannot start or goes on.
+
+Each fault ends with a tally that equals what was sent, and with a line of log that says what is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis as redis_client
+
+from streams.kafka.messages import Outgoing, PublishError
+from streams.kafka.publisher import Publisher
+from streams.local.kafka import ApacheKafka
+from streams.local.process import Child, free_ports
+from streams.local.redis import Redis
+from streams.settings import Settings
+from streams.store.shape import Key
+from tests.integration.workers import System, run_thaw
+from tests.support.deadline import until
+from tests.support.services import running
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def own_redis() -> Iterator[Redis]:
+    with running(Redis) as service:
+        yield service
+
+
+@contextmanager
+def counting(kafka: str, redis: Redis, prefix: str, folder: Path) -> Iterator[tuple[System, Child, Any]]:
+    """A worker that has counted some reports, and a client of its Redis."""
+    system = System(kafka, redis.url, prefix, folder)
+    system.create_topics()
+    with redis_client.Redis.from_url(redis.url) as client, system.worker() as worker:
+        first = system.reports(1_000)
+        system.produce(first.messages(8))
+        system.wait_for_tally(first.tally(), worker)
+        yield system, worker, client
+
+
+def goes_on(system: System, worker: Child, *, seed: int = 2) -> None:
+    """Check that more reports are counted beside the first ones, and estimated."""
+    more = system.reports(1_000, seed=seed)
+    system.produce(more.messages(8))
+    system.wait_for_tally(system.reports(1_000).tally() + more.tally(), worker, seconds=120)
+    until(lambda: not system.store.queue.entries() and not system.store.unreadable.entries(), 60, "all estimates")
+    worker.check()
+
+
+def test_a_worker_sets_unreadable_logs_aside_and_rebuilds_their_window(
+    kafka: str, own_redis: Redis, topic_prefix: str, tmp_path: Path
+) -> None:
+    with counting(kafka, own_redis, topic_prefix, tmp_path) as (system, worker, client):
+        connection = system.store.log._connection
+        keys = [connection.log_keys(Key(system.survey.id, system.window_ms, shard)) for shard in range(4)]
+        client.set(keys[0][2], b"no tally")
+        client.lset(keys[1][0], 0, b"no entries")
+        client.delete(keys[1][1])  # the worker's copy is not the stored one any more: it reads the log
+        client.set(keys[2][0], b"no list")
+        client.set(keys[3][1], b"no hash")
+        system.store.queue.put([(system.survey.id, system.window_ms)])
+        goes_on(system, worker)
+        log = worker.log.read_text()
+        assert "made again from its log" in log
+        assert "its report log cannot be read" in log
+        assert "was no list: somebody else wrote to it" in log
+        assert "whole again, 2000 users" in log
+
+
+def test_rebuild_heals_keys_of_a_wrong_type(kafka: str, own_redis: Redis, topic_prefix: str, tmp_path: Path) -> None:
+    with counting(kafka, own_redis, topic_prefix, tmp_path) as (system, worker, client):
+        worker.terminate(30)
+        log, head, tally = system.store.log._connection.log_keys(Key(system.survey.id, system.window_ms, 1))
+        client.set(log, b"no list")
+        client.set(head, b"no hash")
+        client.delete(tally)
+        client.rpush(tally, b"no string")
+        healed = run_thaw(system.settings, "rebuild", "colour", "--replace")
+        assert healed.returncode == 0, healed.stderr
+        assert "removed keys of a wrong type" in healed.stderr
+        assert system.tally() == system.reports(1_000).tally()
+
+
+def test_a_rewrite_of_the_append_only_file_that_is_killed_costs_nothing(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    with running(Redis) as redis, counting(kafka, redis, topic_prefix, tmp_path) as (system, worker, client):
+        client.config_set("rdb-key-save-delay", 100_000)
+        client.bgrewriteaof()
+        children = Path(f"/proc/{redis.child.pid}/task/{redis.child.pid}/children")
+        until(lambda: children.read_text().split(), 30, "the rewriting child")
+        os.kill(int(children.read_text().split()[0]), signal.SIGKILL)
+        until(lambda: client.info("persistence")["aof_last_bgrewrite_status"] == "err", 30, "Redis to notice")
+        goes_on(system, worker)
+        redis.kill()
+        redis.start()
+        assert system.tally() == system.reports(1_000).tally() + system.reports(1_000, seed=2).tally()
+
+
+def test_a_full_disk_stops_counting_until_there_is_room_and_no_longer(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system for Redis")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)], check=True)
+    redis = Redis(folder=disk)
+    try:
+        redis.start()
+        with counting(kafka, redis, topic_prefix, tmp_path) as (system, worker, _):
+            filler = disk / "filler"
+            with suppress(OSError), filler.open("wb", buffering=0) as file:
+                while file.write(bytes(4_096)):
+                    pass
+            more = system.reports(1_000, seed=2)
+            system.produce(more.messages(8))
+            until(lambda: "retrying, last batch not acknowledged" in worker.log.read_text(), 60, "the worker to tell")
+            assert "MISCONF" in worker.log.read_text()
+            filler.unlink()
+            system.wait_for_tally(system.reports(1_000).tally() + more.tally(), worker, seconds=120)
+            redis.kill()
+            redis.start()
+            system.wait_for_tally(system.reports(1_000).tally() + more.tally(), worker, seconds=120)
+    finally:
+        redis.terminate()
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("away", ["THAW_REDIS", "THAW_KAFKA"])
+def test_a_worker_waits_for_its_services_no_longer_than_it_was_told(
+    kafka: str, own_redis: Redis, topic_prefix: str, tmp_path: Path, away: str
+) -> None:
+    nowhere = f"127.0.0.1:{free_ports(1)[0]}"
+    system = System(kafka, own_redis.url, topic_prefix, tmp_path)
+    address = {"THAW_REDIS": f"redis://{nowhere}/0", "THAW_KAFKA": nowhere}[away]
+    ended = run_thaw(system.settings, "worker", "--worker-port", "0", **{away: address, "THAW_PATIENCE_SECONDS": "2"})
+    assert ended.returncode == 75, ended.stderr
+    assert "was not ready within THAW_PATIENCE_SECONDS=2" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_second_worker_is_told_which_flag_gives_it_a_port(
+    kafka: str, own_redis: Redis, topic_prefix: str, tmp_path: Path
+) -> None:
+    system = System(kafka, own_redis.url, topic_prefix, tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended = run_thaw(system.settings, "worker", "--worker-port", str(taken.getsockname()[1]))
+    assert ended.returncode == 1
+    assert "--worker-port or THAW_WORKER_PORT (0: a free one)" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_thread_that_ends_by_an_error_ends_the_process() -> None:
+    program = (
+        "import logging, time\n"
+        "from streams.worker.driver import exit_now\n"
+        "from streams.worker.threads import start_thread\n"
+        "logging.basicConfig()\n"
+        "start_thread('estimates', lambda: {}['missing'], exit_now)\n"
+        "time.sleep(60)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 75
+    assert "exiting with status 75: the thread estimates ended by an error (KeyError: 'missing')" in ended.stderr
+
+
+def test_an_outage_of_kafka_leaves_one_message_per_key_and_ends_every_wait() -> None:
+    """A broker of its own, to be stopped: the same two keys are sent again and again, as at every tick."""
+    with running(ApacheKafka) as broker:
+        publisher = Publisher(Settings(kafka=broker.address))
+
+        def send(number: int, *, wait_seconds: float = 30) -> None:
+            messages = [Outgoing("estimates", b"%d" % number, key) for key in (b"a", b"b")]
+            publisher.send(messages, wait_seconds=wait_seconds)
+
+        send(0)
+        assert publisher.is_up
+        broker.child.send_signal(signal.SIGSTOP)
+        try:
+            for number in range(1, 20):
+                with pytest.raises(PublishError, match="2 of 2 messages were not acknowledged"):
+                    send(number, wait_seconds=0.1)
+            assert publisher._producer is not None
+            assert len(publisher._producer) <= 2 + 1, "one message for each key; its length also counts events"
+            assert not publisher.is_up
+        finally:
+            broker.child.send_signal(signal.SIGCONT)
+        until(lambda: _sent(send), 60, "the brokers to take messages again", poll_seconds=0.1)
+        assert publisher.is_up
+        publisher.close(10)
+
+
+def _sent(send: Any) -> bool:
+    try:
+        send(99, wait_seconds=1)
+    except PublishError:
+        return False
+    return True
