@@ -20,6 +20,7 @@ import redis as redis_client
 
 from streams.kafka.messages import Outgoing, PublishError
 from streams.kafka.publisher import Publisher
+from streams.kafka.topics import Topics, wanted
 from streams.local.kafka import ApacheKafka
 from streams.local.process import Child, free_ports
 from streams.local.redis import Redis
@@ -180,10 +181,12 @@ def test_a_thread_that_ends_by_an_error_ends_the_process() -> None:
 def test_an_outage_of_kafka_leaves_one_message_per_key_and_ends_every_wait() -> None:
     """A broker of its own, to be stopped: the same two keys are sent again and again, as at every tick."""
     with running(ApacheKafka) as broker:
-        publisher = Publisher(Settings(kafka=broker.address))
+        settings = Settings(kafka=broker.address)
+        Topics(settings).create(wanted(settings, []))
+        publisher = Publisher(settings)
 
         def send(number: int, *, wait_seconds: float = 30) -> None:
-            messages = [Outgoing("estimates", b"%d" % number, key) for key in (b"a", b"b")]
+            messages = [Outgoing(settings.estimates_topic, b"%d" % number, key) for key in (b"a", b"b")]
             publisher.send(messages, wait_seconds=wait_seconds)
 
         send(0)
