@@ -33,10 +33,10 @@ from streams.local.process import Child, ServiceError, free_ports
 from streams.local.redis import Redis
 from streams.local.service import StopOrder
 from streams.local.supervisor import Supervisor
-from streams.metrics import quantile
 from streams.settings import Settings, load_settings
 from streams.store.connect import open_store, open_truths
 from streams.store.contract import StoreError
+from streams.worker_metrics import quantile
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from producers.survey.lookup import SurveyList
 from producers.survey.survey import Survey
 from streams.kafka.reader import Bus, ReadError, TopicReader
 from streams.logs import StateLog
-from streams.metrics import WorkerMetrics
 from streams.repair.rebuild import Rebuilder
 from streams.settings import Settings
 from streams.store.connect import open_store
 from streams.store.contract import QueuedWindow, Store, StoreUnavailableError
 from streams.store.shape import Shape
+from streams.worker_metrics import WorkerMetrics
 
 logger = logging.getLogger(__name__)
 

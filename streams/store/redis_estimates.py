@@ -68,7 +68,7 @@ class RedisEstimates:
     def read_many(self, windows: Sequence[tuple[str, int]]) -> list[bytes | None]:
         """Return the stored estimates of windows (survey id, start), in their order, in one round trip."""
         # No MGET: in a cluster the keys of two surveys lie on two machines.
-        with translated(self._client), self._client.pipeline(transaction=False) as pipe:
+        with self._connection.calling(), self._client.pipeline(transaction=False) as pipe:
             for survey_id, window_ms in windows:
                 pipe.get(self._connection.survey_key(survey_id, "estimate", window_ms))
             payloads: list[bytes | None] = pipe.execute()

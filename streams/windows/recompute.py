@@ -18,7 +18,6 @@ from producers.survey.lookup import SurveyList
 from producers.survey.survey import Survey
 from streams.kafka.messages import Outgoing, PublishError
 from streams.logs import StateLog
-from streams.metrics import WorkerMetrics, worker_metrics
 from streams.store.contract import (
     FoldEntries,
     LogContent,
@@ -35,6 +34,7 @@ from streams.windows.latency import Latencies
 from streams.windows.record import EstimateRecord, RecordError, decode_estimate, make_record
 from streams.windows.settled import is_current
 from streams.windows.unreadable import UnreadableLogs
+from streams.worker_metrics import WorkerMetrics, worker_metrics
 
 logger = logging.getLogger(__name__)
 

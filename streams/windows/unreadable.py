@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from streams.metrics import WorkerMetrics, worker_metrics
 from streams.store.contract import Store, StoreCorruptError
+from streams.worker_metrics import WorkerMetrics, worker_metrics
 
 logger = logging.getLogger(__name__)
 

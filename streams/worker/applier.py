@@ -14,7 +14,6 @@ from producers.clock import Clock, system_clock
 from producers.survey.lookup import Surveys
 from producers.wire.shards import partition_of, shards_of_partition
 from streams.kafka.messages import FetchBatch
-from streams.metrics import WorkerMetrics
 from streams.store.contract import Outcome, ShardBatch, Store, StoreCorruptError
 from streams.store.counters import Counters
 from streams.store.shape import GRACE_MS, KEEP_MS, Key, Shape
@@ -23,6 +22,7 @@ from streams.worker.fold import Cached, Checked, DeadLetter, check, fold, unchan
 from streams.worker.retry import PATIENCE_SECONDS, RestartRequired, StoreRetry
 from streams.worker.table import Table
 from streams.worker.words import Ints
+from streams.worker_metrics import WorkerMetrics
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from typing import Final
 
 from streams.kafka.messages import MessageTooLargeError, Outgoing, PublishError
 from streams.kafka.publisher import Publisher
-from streams.metrics import WorkerMetrics
 from streams.worker.fold import DeadLetter
 from streams.worker.retry import RestartRequired
+from streams.worker_metrics import WorkerMetrics
 
 logger = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from producers.clock import system_clock
 from streams.kafka.messages import FetchBatch, Lag
-from streams.metrics import WorkerMetrics
 from streams.windows.latency import Latencies
 from streams.worker.applier import Applier
 from streams.worker.retry import RestartRequired
+from streams.worker_metrics import WorkerMetrics
 
 
 class BatchHandler:

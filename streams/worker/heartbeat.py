@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from producers.clock import Clock, system_clock
-from streams.metrics import WorkerMetrics, quantile
 from streams.store.contract import StoreUnavailableError
 from streams.store.heartbeats import Heartbeat, Heartbeats
+from streams.worker_metrics import WorkerMetrics, quantile
 
 logger = logging.getLogger(__name__)
 

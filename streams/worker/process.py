@@ -22,7 +22,6 @@ from streams.kafka.messages import Outgoing
 from streams.kafka.publisher import Publisher
 from streams.kafka.topics import TopicError, Topics
 from streams.kafka.watch import watch_kafka
-from streams.metrics import WorkerMetrics, worker_metrics
 from streams.settings import Settings
 from streams.store.connect import open_store
 from streams.store.contract import StoreUnavailableError
@@ -38,6 +37,7 @@ from streams.worker.heartbeat import HeartbeatLoop
 from streams.worker.retry import EXIT_RESTART
 from streams.worker.table import Table
 from streams.worker.threads import start_thread
+from streams.worker_metrics import WorkerMetrics, worker_metrics
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from streams.kafka.messages import FetchBatch
-from streams.metrics import worker_metrics
 from streams.repair.unreadable import UnreadableRebuilder
 from streams.store.contract import Store, StoreCorruptError, StoreRepairedError
 from streams.store.heartbeats import Heartbeat
@@ -20,6 +19,7 @@ from streams.store.shape import Key, Shape
 from streams.windows.recompute import Recomputer
 from streams.worker.applier import Applier
 from streams.worker.table import Table
+from streams.worker_metrics import worker_metrics
 from tests.support.clock import ManualClock
 from tests.support.memory_store import MemoryStore
 from tests.support.rebuild import PARTITIONS, Topic

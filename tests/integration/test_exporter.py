@@ -12,11 +12,11 @@ from prometheus_client import generate_latest
 from estimators.estimation.registry import estimator_of
 from estimators.tally import Tally
 from producers.clock import system_clock
-from streams.metrics import worker_metrics
 from streams.settings import Settings
 from streams.store.connect import open_store
 from streams.store.counters import Counters
 from streams.windows.record import make_record
+from streams.worker_metrics import worker_metrics
 from tests.support.exporter_process import start_exporter
 from tests.support.services import missing
 from tests.support.surveys import survey, survey_text

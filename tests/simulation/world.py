@@ -27,7 +27,6 @@ from estimators.tally import Tally
 from producers.device.agent import Device, ValueFixedError
 from producers.device.budget import cost_units
 from streams.kafka.messages import FetchBatch, PublishError, Record
-from streams.metrics import WorkerMetrics, worker_metrics
 from streams.store.contract import StoreUnavailableError
 from streams.store.shape import Key, Shape
 from streams.windows.latency import Latencies
@@ -38,6 +37,7 @@ from streams.worker.dead_letters import OFFSET_HEADER, REASON_HEADER, DeadLetter
 from streams.worker.handler import BatchHandler
 from streams.worker.retry import RestartRequired
 from streams.worker.table import Table
+from streams.worker_metrics import WorkerMetrics, worker_metrics
 from tests.simulation.bus import (
     DEVICES,
     PARTITIONS,

@@ -5,7 +5,8 @@ import re
 from prometheus_client import generate_latest
 
 from deploy.docs import generated_block
-from streams.metrics import METRICS, TABLE, documentation, quantile, worker_metrics
+from streams.metrics import METRICS, TABLE, documentation
+from streams.worker_metrics import quantile, worker_metrics
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs" / "metrics.md"

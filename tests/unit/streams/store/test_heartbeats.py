@@ -5,10 +5,10 @@ import threading
 import msgspec
 import pytest
 
-from streams.metrics import worker_metrics
 from streams.store.heartbeats import HEARTBEAT_KEEP_MS, SILENT_MS, Heartbeat, alive
 from streams.store.redis import RedisStore
 from streams.worker.heartbeat import HeartbeatLoop, heartbeat_of
+from streams.worker_metrics import worker_metrics
 from tests.support.deadline import until
 
 

@@ -16,7 +16,6 @@ from producers.survey.survey import Survey
 from producers.wire.frames import Reports, encode
 from producers.wire.shards import shards_of, shards_of_partition
 from streams.kafka.messages import FetchBatch, Outgoing, PublishError, Record
-from streams.metrics import worker_metrics
 from streams.store.shape import Shape
 from streams.windows.latency import Latencies
 from streams.windows.recompute import LOCK_MS, Recomputer
@@ -24,6 +23,7 @@ from streams.windows.record import RecordError, decode_estimate, make_record
 from streams.worker.applier import Applier
 from streams.worker.fold import DeadLetter
 from streams.worker.table import Table
+from streams.worker_metrics import worker_metrics
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from streams.kafka.messages import Outgoing, PublishError
-from streams.metrics import worker_metrics
 from streams.worker.dead_letters import SEND_AT_ONCE, DeadLetterSender
 from streams.worker.fold import DeadLetter
 from streams.worker.retry import RestartRequired
+from streams.worker_metrics import worker_metrics
 
 
 class Broker:

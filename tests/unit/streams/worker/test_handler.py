@@ -1,9 +1,9 @@
 """The handler's lag in seconds: how old the oldest unread record of a partition can be."""
 
 from streams.kafka import messages
-from streams.metrics import worker_metrics
 from streams.windows.latency import Latencies
 from streams.worker.handler import BatchHandler
+from streams.worker_metrics import worker_metrics
 from tests.support.applier import Bench, batches_of, report
 from tests.support.reports import CATEGORICAL, NOW_MS, TOPIC
 
