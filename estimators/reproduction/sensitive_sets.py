@@ -105,12 +105,15 @@ class Errors:
     variation: float
     squared: float
     runs: int
+    spread: float
+    """Standard deviation of the total variation between runs."""
 
 
 def errors_of(shares: Floats, truth: Floats) -> Errors:
     """Return the errors of estimated shares [run, value]."""
-    variation = np.abs(shares - truth).sum(axis=1).mean() / 2
-    return Errors(float(variation), float(((shares - truth) ** 2).sum(axis=1).mean()), len(shares))
+    variation = np.abs(shares - truth).sum(axis=1) / 2
+    squared = float(((shares - truth) ** 2).sum(axis=1).mean())
+    return Errors(float(variation.mean()), squared, len(shares), float(variation.std(ddof=1)))
 
 
 def noise(world: World, mechanism: str, epsilon: float, runs: int) -> tuple[float, float]:
@@ -202,7 +205,9 @@ def _estimators(notebook: Notebook) -> None:
             ways = ["emp", "emp+thr", "projection" if is_bits(mechanism) else "MLE"]
             ours = [found[mechanism, level, way] for way in ways]
             labels = [f"{mechanism}, {way}" for way in ways]
-            notebook.hold(f"mk.fig5.{mechanism}.{key}", [one.variation for one in ours], labels=labels)
+            # The numbers that ours are held against are means of 20 runs.
+            errors = [one.spread * math.sqrt(1 / one.runs + 1 / 20) for one in ours]
+            notebook.hold(f"mk.fig5.{mechanism}.{key}", [one.variation for one in ours], labels=labels, error=errors)
         full = _full_likelihood(notebook.laboratory, level)
         notebook.hold(f"mk.fig5.full.{key}", full)
 
