@@ -25,8 +25,9 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 1.0
 """Between two looks for windows to rebuild."""
 
-LOCK_MS: Final = 600_000
-"""A rebuild that takes longer is also begun by another worker, which costs time but no counts."""
+LOCK_MS: Final = 60_000
+"""Longer: a window waits that long if the worker that rebuilds it is killed. Shorter: rebuilds that take longer are
+also begun by other workers, which costs time but no counts."""
 
 OpenBus = Callable[[], AbstractContextManager[Bus]]
 """Opens the topic of reports, to be read from its start."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import secrets
 import time
 from collections.abc import Iterable
@@ -117,4 +118,4 @@ def _member(survey_id: str, window_ms: int) -> str:
 
 def _window(member: bytes) -> tuple[str, int] | None:
     survey_id, _, window = member.decode(errors="replace").rpartition(":")
-    return (survey_id, int(window)) if survey_id and window.isascii() and window.isdigit() else None
+    return (survey_id, int(window)) if survey_id and re.fullmatch(r"-?[0-9]+", window) else None

@@ -22,6 +22,7 @@ from streams.kafka.topics import Topics, wanted
 from streams.local.process import Child, free_ports
 from streams.settings import Settings
 from streams.store.connect import open_store
+from streams.store.contract import StoreError
 from streams.store.redis import RedisStore
 from streams.store.shape import Shape
 from tests.support.deadline import until
@@ -140,7 +141,10 @@ class System:
 
         def reached() -> bool:
             worker.check()
-            return self.tally() == expected
+            try:
+                return self.tally() == expected
+            except StoreError:
+                return False  # damaged by the test, and not repaired yet
 
         until(reached, seconds, f"a tally of {expected.total_users} users")
 
