@@ -21,10 +21,11 @@ from streams.exporter.health import Rates, is_stale, lag_limit_ms, stale_after_m
 from streams.store.contract import QueuedWindow
 from streams.store.counters import Counters
 from streams.store.heartbeats import Heartbeat, alive
-from streams.windows.settled import settles_ms
+from streams.windows.settled import is_current
 
 QUEUED_MS: Final = 15_000
-"""A window that is in the recompute queue for longer than this means that the workers are behind."""
+"""A current window that is in the recompute queue for longer than this means that the workers are behind. Older windows
+are estimated after the current ones, and may wait for minutes after a restart of Redis."""
 
 
 def make_health(
@@ -56,11 +57,11 @@ def make_health(
     replaced = superseded(surveys, last_estimates, now_ms)
     about = [_survey_health(survey, last_estimates.get(survey.id), now_ms, survey.id in replaced) for survey in surveys]
     last_ms = max((last for last in last_estimates.values() if last is not None), default=None)
-    lag_seconds = _lag_seconds(surveys, living, queue, now_ms)
-    limits = [lag_limit_ms(survey) for survey in surveys if not survey.has_ended(now_ms)]
-    limit_ms = min(limits, default=None)
+    current = _current(surveys, queue, now_ms)
+    lag_seconds = _lag_seconds(living, current, now_ms)
+    limit_ms = min((lag_limit_ms(survey) for survey in surveys if not survey.has_ended(now_ms)), default=None)
     reasons = [
-        *_worker_reasons(now_ms, heartbeats, living, queue, last_ms),
+        *_worker_reasons(now_ms, heartbeats, living, current, last_ms),
         *_behind(lag_seconds, limit_ms),
         *_silence(now_ms, living, about),
     ]
@@ -85,7 +86,7 @@ def make_health(
         lag_limit_seconds=None if limit_ms is None else limit_ms / 1_000,
         workers_alive=len(living),
         workers_dead=len(heartbeats) - len(living),
-        warnings=_warnings(now_ms, heartbeats, living, about),
+        warnings=_warnings(now_ms, heartbeats, living, about) + _old_windows(now_ms, queue, current),
     )
 
 
@@ -154,31 +155,29 @@ def _lag_records(living: Sequence[Heartbeat]) -> int | None:
     return sum(lags) if lags else None
 
 
-def _lag_seconds(
-    surveys: Sequence[Survey], living: Sequence[Heartbeat], queue: Sequence[QueuedWindow], now_ms: int
-) -> float | None:
-    """Return how old the oldest report can be that is in no estimate; None if no live worker tells.
+def _current(surveys: Sequence[Survey], queue: Sequence[QueuedWindow], now_ms: int) -> list[QueuedWindow]:
+    known = {survey.id: survey for survey in surveys}
+    return [
+        window
+        for window in queue
+        if (survey := known.get(window.survey_id)) is not None and is_current(survey, window.window_ms, now_ms)
+    ]
 
-    Windows that settled long ago wait in the queue too, after a restart of Redis for instance. They are estimated after
-    the live ones and say nothing about new reports.
-    """
+
+def _lag_seconds(living: Sequence[Heartbeat], current: Sequence[QueuedWindow], now_ms: int) -> float | None:
+    """Return how old the oldest report of a current window can be that is in no estimate; None if no worker tells."""
     lags = [beat.lag_seconds for beat in living if beat.lag_seconds is not None]
     if not lags:
         return None
-    known = {survey.id: survey for survey in surveys}
-    waiting = [
-        now_ms - window.score / 1_000
-        for window in queue
-        if (survey := known.get(window.survey_id)) is not None and settles_ms(survey, window.window_ms) > now_ms
-    ]
-    return round(max(*lags, max(waiting, default=0.0) / 1_000, 0.0), 3)
+    waiting_ms = max((now_ms - window.score / 1_000 for window in current), default=0.0)
+    return round(max(*lags, waiting_ms / 1_000, 0.0), 3)
 
 
 def _worker_reasons(
     now_ms: int,
     heartbeats: Sequence[Heartbeat],
     living: Sequence[Heartbeat],
-    queue: Sequence[QueuedWindow],
+    current: Sequence[QueuedWindow],
     last_ms: int | None,
 ) -> list[str]:
     if not living:
@@ -194,10 +193,14 @@ def _worker_reasons(
         reasons.append(
             f"Kafka does not answer {', '.join(without)}. No reports are read; devices keep theirs and send them later."
         )
-    if queue and now_ms - queue[0].score / 1_000 > QUEUED_MS:
-        windows = "1 window waits" if len(queue) == 1 else f"{len(queue)} windows wait"
-        reasons.append(f"{windows} in the recompute queue: the workers are behind.")
+    late = [window for window in current if now_ms - window.score / 1_000 > QUEUED_MS]
+    if late:
+        reasons.append(f"{_wait(late)} in the recompute queue: the workers are behind.")
     return reasons
+
+
+def _wait(windows: Sequence[QueuedWindow]) -> str:
+    return "1 window waits" if len(windows) == 1 else f"{len(windows)} windows wait"
 
 
 def _behind(lag_seconds: float | None, limit_ms: int | None) -> list[str]:
@@ -235,6 +238,11 @@ def _warnings(
             for entry in stale
         ]
     return found
+
+
+def _old_windows(now_ms: int, queue: Sequence[QueuedWindow], current: Sequence[QueuedWindow]) -> list[str]:
+    late = [window for window in queue if window not in current and now_ms - window.score / 1_000 > QUEUED_MS]
+    return [f"{_wait(late)} for a new estimate behind the current ones; nothing needs to be done."] if late else []
 
 
 def _span(milliseconds: float) -> str:

@@ -165,9 +165,16 @@ def test_one_quiet_survey_is_stale_by_itself() -> None:
 
 
 def test_counts_that_wait_for_their_estimate_are_told() -> None:
-    mark = QueuedWindow("colour", WEEK, (NOW_MS - QUEUED_MS - 1) * 1_000.0)
+    mark = QueuedWindow(survey().id, WEEK, (NOW_MS - QUEUED_MS - 1) * 1_000.0)
     assert health(queue=[mark]).reasons == ["1 window waits in the recompute queue: the workers are behind."]
     assert health(queue=[mark._replace(score=NOW_MS * 1_000.0)]).status == "ok"
+
+
+def test_old_windows_that_wait_behind_the_current_ones_are_a_warning() -> None:
+    old = QueuedWindow(survey().id, WEEK - 60 * 60_000, (NOW_MS - QUEUED_MS - 1) * 1_000.0)
+    found = health(queue=[old, old._replace(window_ms=WEEK - 61 * 60_000)])
+    assert (found.status, found.reasons) == ("ok", [])
+    assert found.warnings == ["2 windows wait for a new estimate behind the current ones; nothing needs to be done."]
 
 
 def test_a_store_that_is_away_hides_every_number() -> None:
