@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import os
 import re
 import socket
@@ -83,7 +84,9 @@ class Settings:
     patience_seconds: Annotated[
         int, About("How long a worker retries while Redis is down before it exits with 75.", low=1, high=86_400)
     ] = 300
-    bind: Annotated[str, About("Address that the HTTP servers listen on.")] = "127.0.0.1"
+    bind: Annotated[str, About("Address that the exporter listens on, and with THAW_INSECURE workers too.")] = (
+        "127.0.0.1"
+    )
     exporter_port: Annotated[int, About("Port of the exporter; 0 for a free one.", low=0, high=65_535)] = 9730
     worker_port: Annotated[int, About("Port of a worker's metrics; 0 for a free one.", low=0, high=65_535)] = 9731
     value_limit: Annotated[
@@ -97,7 +100,7 @@ class Settings:
         str, About("URL of the runbooks, for links from alerts; the copies that the exporter serves if empty.")
     ] = ""
     insecure: Annotated[
-        bool, About("Let the exporter listen on other addresses than loopback without a token: anyone may read.")
+        bool, About("Listen on other addresses than loopback without a token: anyone who reaches them may read.")
     ] = False
     log_level: Annotated[LogLevel, About("Lowest level of log lines to write.")] = "info"
     log_format: Annotated[LogFormat, About("Format of log lines; auto is human on a terminal and JSON otherwise.")] = (
@@ -144,6 +147,11 @@ class Settings:
         return f"{socket.gethostname()}-{self.worker_port or f'pid{os.getpid()}'}"
 
     @property
+    def worker_bind(self) -> str:
+        """Address of a worker's metrics: loopback, as they have no token, unless anyone may read."""
+        return self.bind if self.insecure or is_loopback(self.bind) else "127.0.0.1"
+
+    @property
     def brokers(self) -> list[str]:
         """The bootstrap brokers, each host:port."""
         return [server.strip() for server in self.kafka.split(",")]
@@ -151,6 +159,14 @@ class Settings:
     def public(self) -> dict[str, Any]:
         """Return all settings by variable, secrets masked."""
         return {row.variable: _masked(row, getattr(self, row.name)) for row in TABLE}
+
+
+def is_loopback(address: str) -> bool:
+    """Tell whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import socket
 from typing import Any, Final
@@ -18,7 +17,7 @@ from streams.exporter.listen import serve
 from streams.exporter.reader import Reader
 from streams.exporter.server import make_app
 from streams.exporter.views import Views
-from streams.settings import Settings, load_settings, settings_options
+from streams.settings import Settings, is_loopback, load_settings, settings_options
 from streams.store.connect import open_store, read_truths
 
 logger = logging.getLogger(__name__)
@@ -55,7 +54,7 @@ def command(**flags: Any) -> None:
 
 def run_exporter(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT."""
-    if not settings.token and not _is_loopback(settings.bind):
+    if not settings.token and not is_loopback(settings.bind):
         if not settings.insecure:
             raise click.ClickException(
                 f"anyone who can reach {settings.bind} could read the estimates; set THAW_TOKEN to require a token, "
@@ -87,10 +86,3 @@ def run_exporter(settings: Settings) -> None:
             ) from error
         logger.info("exporter on http://%s:%d", settings.bind, listener.getsockname()[1])
         asyncio.run(serve(app, listener))
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"

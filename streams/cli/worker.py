@@ -27,6 +27,7 @@ from streams.worker.process import ConfigurationError, run_worker
     "patience_seconds",
     "bind",
     "worker_port",
+    "insecure",
     "log_level",
     "log_format",
 )

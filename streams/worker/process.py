@@ -111,13 +111,13 @@ def run_worker(settings: Settings, rebuild: Rebuild) -> int:
 
 def _serve_metrics(settings: Settings, metrics: WorkerMetrics) -> WSGIServer:
     try:
-        server, _ = start_http_server(settings.worker_port, settings.bind, registry=metrics.registry)
+        server, _ = start_http_server(settings.worker_port, settings.worker_bind, registry=metrics.registry)
     except OSError as error:
         raise ConfigurationError(
-            f"cannot serve metrics on {settings.bind}:{settings.worker_port} ({error.strerror}); if another worker "
-            "uses the port, give this one its own with --worker-port or THAW_WORKER_PORT (0: a free one)"
+            f"cannot serve metrics on {settings.worker_bind}:{settings.worker_port} ({error.strerror}); if another "
+            "worker uses the port, give this one its own with --worker-port or THAW_WORKER_PORT (0: a free one)"
         ) from error
-    logger.info("worker %s; metrics on http://%s:%d", settings.instance_id, settings.bind, server.server_port)
+    logger.info("worker %s; metrics on http://%s:%d", settings.instance_id, settings.worker_bind, server.server_port)
     return server
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 import urllib.error
@@ -139,6 +140,7 @@ def test_a_kafka_that_hangs_is_named_by_the_workers(redis_url: str, key_prefix: 
             "THAW_SURVEYS": str(tmp_path),
             "THAW_INSTANCE": "w1",
             "THAW_WORKER_PORT": "0",
+            "THAW_BIND": "0.0.0.0",
         }
         with hung(kafka.child):
             # Started while Kafka hangs: the worst case, since it cannot get as far as reading.
@@ -146,6 +148,8 @@ def test_a_kafka_that_hangs_is_named_by_the_workers(redis_url: str, key_prefix: 
                 "worker", [sys.executable, "-m", "streams.cli", "worker"], log=tmp_path / "worker.log", env=env
             )
             try:
+                metrics = re.compile(r"w1; metrics on (http://127\.0\.0\.1:\d+)")
+                [address] = until(lambda: metrics.findall(worker.tail()), LIMIT_SECONDS, "metrics on loopback only")
                 until(lambda: served.health()["kafka"] == "down", LIMIT_SECONDS, "Kafka to be named")
                 health = served.health()
                 assert health["status"] == "stale"
@@ -153,6 +157,8 @@ def test_a_kafka_that_hangs_is_named_by_the_workers(redis_url: str, key_prefix: 
                 assert [entry["kafka"] for entry in health["workers"]] == ["down"]
                 assert "\nthaw_kafka_up 0.0\n" in served.get("/metrics")[1]
                 assert '"name":"ThawKafkaDown","state":"firing"' in served.get("/api/v1/alerts")[1]
+                with urllib.request.urlopen(f"{address}/metrics", timeout=LIMIT_SECONDS) as answer:
+                    assert b"\nthaw_worker_kafka_up 0.0\n" in answer.read()
                 kafka.child.send_signal(signal.SIGCONT)
                 until(lambda: served.health()["kafka"] == "up", LIMIT_SECONDS, "Kafka to be up again")
             finally:

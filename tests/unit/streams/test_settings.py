@@ -113,6 +113,20 @@ def test_a_flag_names_its_variable_and_default() -> None:
     assert CliRunner().invoke(command, ["--log-format", "xml"]).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("bind", "insecure", "address"),
+    [
+        ("127.0.0.1", False, "127.0.0.1"),
+        ("::1", False, "::1"),
+        ("0.0.0.0", False, "127.0.0.1"),
+        ("worker.example", False, "127.0.0.1"),
+        ("0.0.0.0", True, "0.0.0.0"),
+    ],
+)
+def test_metrics_of_a_worker_leave_the_machine_only_if_anyone_may_read(bind: str, insecure: bool, address: str) -> None:
+    assert Settings(bind=bind, insecure=insecure, token="for the exporter").worker_bind == address
+
+
 def test_every_setting_is_documented() -> None:
     assert generated_block(DOCS, "settings") == documentation()
     assert all(row.about.help.endswith(".") for row in TABLE)
