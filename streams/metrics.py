@@ -251,6 +251,27 @@ METRICS: tuple[Metric, ...] = (
     Metric("worker", "thaw_worker_batch_seconds", "histogram", (), "Time from reading a batch to having applied it."),
     Metric("worker", "thaw_worker_records_total", "counter", (), "Kafka records applied."),
     Metric("worker", "thaw_worker_reports_total", "counter", (), "Valid reports in the applied records."),
+    Metric(
+        "worker",
+        "thaw_worker_deleted_unread_records_total",
+        "counter",
+        (),
+        "Records that the broker deleted before this worker had read them; they are not counted.",
+    ),
+    Metric(
+        "worker",
+        "thaw_worker_clock_offset_seconds",
+        "gauge",
+        (),
+        "How far this worker's clock is ahead of the broker's, as far as records prove it; negative if it is behind.",
+    ),
+    Metric(
+        "worker",
+        "thaw_worker_topic_faults",
+        "gauge",
+        ("reason",),
+        "1 while the topic of reports is missing, or has timestamps of devices (create_time) instead of the broker's.",
+    ),
     Metric("worker", "thaw_worker_dead_letters_total", "counter", ("reason",), "Dead letters sent."),
     Metric(
         "worker",

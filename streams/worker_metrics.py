@@ -30,6 +30,9 @@ class WorkerMetrics:
     reports: Counter
     dead_letters: Counter
     dead_letters_cut: Counter
+    deleted_unread: Counter
+    clock_offset: Gauge
+    topic_fault: Gauge
     recompute_seconds: Histogram
     recompute_failures: Counter
     latency: ManyHistogram
@@ -75,6 +78,9 @@ def worker_metrics() -> WorkerMetrics:
         reports=counter("thaw_worker_reports_total"),
         dead_letters=counter("thaw_worker_dead_letters_total"),
         dead_letters_cut=counter("thaw_worker_dead_letters_cut_total"),
+        deleted_unread=counter("thaw_worker_deleted_unread_records_total"),
+        clock_offset=gauge("thaw_worker_clock_offset_seconds"),
+        topic_fault=gauge("thaw_worker_topic_faults"),
         recompute_seconds=histogram("thaw_worker_recompute_seconds"),
         recompute_failures=counter("thaw_worker_recompute_failures_total"),
         latency=ManyHistogram(latency.name, latency.help, registry=registry, buckets=_BUCKETS),

@@ -61,13 +61,23 @@ class FetchBatch:
     records: Sequence[Record]
     undecodable: Sequence[Undecodable] = ()
     """Record batches among them that cannot be decoded."""
+    missing: int = 0
+    """How many offsets from `start` on the broker no longer has."""
 
     @classmethod
-    def of(cls, topic: str, partition: int, start: int, items: Sequence[Record | Undecodable | NoRecord]) -> FetchBatch:
+    def of(
+        cls,
+        topic: str,
+        partition: int,
+        start: int,
+        items: Sequence[Record | Undecodable | NoRecord],
+        *,
+        missing: int = 0,
+    ) -> FetchBatch:
         """Sort what a fetch brought."""
         records = [item for item in items if type(item) is Record]
         undecodable = [item for item in items if type(item) is Undecodable]
-        return cls(topic, partition, start, items[-1].offset + 1, records, undecodable)
+        return cls(topic, partition, start, items[-1].offset + 1, records, undecodable, missing)
 
 
 class Lag(NamedTuple):

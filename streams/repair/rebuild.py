@@ -73,6 +73,8 @@ class Recount:
         self.tables: dict[Key, Table] = {}
         self.ends: dict[int, int] = {}
         """By partition: the offset behind the last record that was read."""
+        self.misplaced = 0
+        """Reports in a partition that their shard does not belong to, as they are after partitions were added."""
         self.broker_ms = 0
         """The newest timestamp of a record that was read."""
 
@@ -85,6 +87,7 @@ class Recount:
             self.broker_ms = max([self.broker_ms, *newest])
             # No window is gone for a recount: `Rebuilder.run` leaves out those that are.
             checked = check(batches, _Only(self._survey), self._partitions, self._clock(), broker_ms=0)
+            self.misplaced += sum(counters.rejected.get("partition", 0) for counters in checked.refused.values())
             for key, reports in checked.reports.items():
                 if self._window_ms in (None, key.window_ms):
                     self.tables.setdefault(key, Table(shape)).fold(reports)
@@ -94,7 +97,12 @@ class Recount:
         return self.tables.get(key) or Table(Shape.of(self._survey))
 
     def complete(self, key: Key) -> bool:
-        """Tell whether Kafka still holds everything that can have been sent for a log."""
+        """Tell whether everything that can have been sent for a log was counted here.
+
+        Reports that were counted before partitions were added lie where their shard no longer belongs.
+        """
+        if self.misplaced:
+            return False
         held = self._bus.held()[partition_of(key.shard, self._partitions)]
         # Nothing comes before its window starts, but for the clocks of devices that run ahead.
         first_possible_ms = key.window_ms - self._survey.skew_ms

@@ -12,6 +12,7 @@ from streams.store.redis_estimates import RedisEstimates, RedisSmallStates
 from streams.store.redis_heartbeats import RedisHeartbeats
 from streams.store.redis_log import RedisReportLog
 from streams.store.redis_queue import RedisRecomputeQueue, RedisWindowQueue
+from streams.store.redis_sources import RedisSources
 
 
 class RedisStore:
@@ -31,6 +32,7 @@ class RedisStore:
         self.estimates = RedisEstimates(connection)
         self.states = RedisSmallStates(connection)
         self.heartbeats = RedisHeartbeats(connection)
+        self.sources = RedisSources(connection)
 
     @classmethod
     def connect(

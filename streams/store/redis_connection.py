@@ -77,6 +77,10 @@ class RedisConnection:
         """Return where the remains of an unreadable log are kept."""
         return f"{self.base}{{{key.shard}}}:unreadable:{key.survey_id}:{key.window_ms}"
 
+    def offset_key(self, topic: str, partition: int, shard: int) -> str:
+        """Return the key of the offset below which everything of a shard is stored."""
+        return f"{self.base}{{{shard}}}:offset:{topic}:{partition}"
+
     def survey_key(self, survey_id: str, name: str, window_ms: int | None = None) -> str:
         """Return a key of a survey, or of one of its windows."""
         key = f"{self.base}{{{survey_id}}}:{name}"

@@ -48,9 +48,6 @@ class RedisReportLog:
     def __init__(self, connection: RedisConnection) -> None:
         self._connection, self._client = connection, connection.client
 
-    def _offset_key(self, topic: str, partition: int, shard: int) -> str:
-        return f"{self._connection.base}{{{shard}}}:offset:{topic}:{partition}"
-
     def _total_key(self, survey_id: str, shard: int) -> str:
         return f"{self._connection.base}{{{shard}}}:total:{survey_id}"
 
@@ -121,7 +118,7 @@ class RedisReportLog:
         numbers = list(shards)
         with self._connection.calling(), self._client.pipeline(transaction=False) as pipe:
             for shard in numbers:
-                pipe.get(self._offset_key(topic, partition, shard))
+                pipe.get(self._connection.offset_key(topic, partition, shard))
             # An offset that is no number says nothing: what the shard has is read again.
             return {shard: _number(value) for shard, value in zip(numbers, pipe.execute(), strict=True)}
 
@@ -131,7 +128,7 @@ class RedisReportLog:
         stamps: list[dict[Key, bytes]] = []
         shards: dict[str, tuple[int, int]] = {}
         for batch in batches:
-            keys = [self._offset_key(batch.topic, batch.partition, batch.shard)]
+            keys = [self._connection.offset_key(batch.topic, batch.partition, batch.shard)]
             arguments: list[Any] = [batch.last_offset, batch.next_offset, KEEP_MS]
             fresh: dict[Key, bytes] = {}
             for change in batch.changes:

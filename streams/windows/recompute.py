@@ -104,11 +104,14 @@ class Recomputer:
         *,
         fold: FoldEntries[LogContent],
         clock: Clock = system_clock,
+        broker_time: Clock | None = None,
         metrics: WorkerMetrics | None = None,
         latencies: Latencies | None = None,
     ) -> None:
         self._store, self._surveys, self._publish, self._topic = store, surveys, publish, topic
         self._fold, self._clock = fold, clock
+        # A window is gone when both say so: a wrong clock must not drop windows, nor a broker whose time is not known.
+        self._broker_time = broker_time or clock
         self._metrics = metrics or worker_metrics()
         self._latencies = latencies or Latencies()
         self._redis = StateLog(logger, "Redis (for estimates)", clock=clock)
@@ -170,13 +173,14 @@ class Recomputer:
         surveys = {survey.id: survey for survey in self._surveys.surveys(now_ms)}
         current: list[_Work] = []
         old: list[_Work] = []
+        gone_ms = min(now_ms, self._broker_time())
         for queued in self._store.queue.entries():
             survey = surveys.get(queued.survey_id)
             if survey is None:
                 continue  # another worker may know it, or its file comes later
             if queued[:2] in rebuilt_first:
                 continue
-            if Shape.of(survey).expires_ms(queued.window_ms) <= now_ms:
+            if Shape.of(survey).expires_ms(queued.window_ms) <= gone_ms:
                 self._store.queue.remove(queued)
                 self._latencies.forget((queued.survey_id, queued.window_ms))
                 continue

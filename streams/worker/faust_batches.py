@@ -125,9 +125,9 @@ class BatchConsumer(driver.Consumer):
             if not items:
                 return
             first = _first_offset(items[0])
-        if first > expected and not await self._gap_is_real(tp, expected, first):
+        if first > expected and not await self._gap_is_real(tp, expected):
             return
-        batch: Any = FetchBatch.of(tp.topic, tp.partition, expected, items)
+        batch: Any = FetchBatch.of(tp.topic, tp.partition, expected, items, missing=max(0, first - expected))
         last_offset = items[-1].offset
         timestamp_ms = batch.records[-1].timestamp_ms if batch.records else 0
         # Faust acknowledges and commits by the offset of the last record.
@@ -139,7 +139,7 @@ class BatchConsumer(driver.Consumer):
         if not self.suspend_flow.is_set():
             self._read_offset[tp] = last_offset + 1
 
-    async def _gap_is_real(self, tp: TP, expected: int, found: int) -> bool:
+    async def _gap_is_real(self, tp: TP, expected: int) -> bool:
         """Tell whether offsets are missing in the log itself: deleted by retention, or never given to a record.
 
         Read again once to confirm it, since the other explanation is that fetched records were dropped here.
@@ -149,13 +149,6 @@ class BatchConsumer(driver.Consumer):
             await self._rewind(tp)
             return False
         del self._gap_seen[tp]
-        logger.warning(
-            "%s[%d]@%d: the broker has no records before %d; what was deleted unread is not counted",
-            tp.topic,
-            tp.partition,
-            expected,
-            found,
-        )
         return True
 
     async def _rewind(self, tp: TP) -> None:
@@ -213,6 +206,12 @@ class BatchApp(faust.App):
 
     def _create_directories(self) -> None:
         """Create none: there are no tables."""
+
+    def rejoin(self) -> None:
+        """Ask the group for partitions again, from any thread. Only a leader of the group causes a rebalance by it."""
+        consumer: Any = self.consumer
+        thread = consumer._thread
+        thread.thread_loop.call_soon_threadsafe(thread._ensure_consumer()._coordinator.request_rejoin)
 
     def lags(self, partitions: Iterable[TP]) -> dict[TP, Lag]:
         """Return how far behind each partition is; without those whose end is unknown."""

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from producers.clock import system_clock
 from streams.kafka.messages import FetchBatch, Lag
+from streams.kafka.topic_state import TopicState
 from streams.windows.latency import Latencies
 from streams.worker.applier import Applier
+from streams.worker.clock_offset import TOLERATED_MS, ClockOffset
 from streams.worker.retry import RestartRequired
 from streams.worker_metrics import WorkerMetrics
 
+logger = logging.getLogger(__name__)
+
 
 class BatchHandler:
-    """Feeds fetch batches of one topic to the applier. Its callers run in one thread."""
+    """Feeds fetch batches of one topic to the applier. Its callers run in one thread, but for `topic_looked_at`."""
 
     def __init__(self, topic: str, applier: Applier, metrics: WorkerMetrics, latencies: Latencies) -> None:
         self._topic, self._applier, self._metrics, self._latencies = topic, applier, metrics, latencies
         self._next: dict[int, int] = {}
         self._read_until_ms: dict[int, int] = {}
         self._watched_ms: dict[int, int] = {}
+        self._deleted = DeletedUnread(topic, metrics)
+        self._clock_offset, self._clock_is_off = ClockOffset(), False
 
     @property
     def assigned(self) -> frozenset[int]:
@@ -39,6 +47,7 @@ class BatchHandler:
         self._applier.revoked(self._topic, gone)
         starts = self._applier.assigned(self._topic, committed)
         self._next = dict(starts)
+        self._deleted.assigned({partition for partition, offset in committed.items() if offset is None})
         for partition in gone:
             self._metrics.lag.remove(str(partition))
             self._metrics.lag_seconds.remove(str(partition))
@@ -53,7 +62,10 @@ class BatchHandler:
         Raises:
             RestartRequired: they cannot be counted now, or a fetch batch is missing.
         """
+        received_ms = system_clock()
         for batch in batches:
+            if batch.missing:
+                self._deleted.up_to(batch.partition, batch.start, batch.start + batch.missing)
             expected = self._next.get(batch.partition)
             if expected is not None and batch.start > expected:
                 raise RestartRequired(
@@ -62,6 +74,7 @@ class BatchHandler:
                 )
             if expected is not None:
                 self._next[batch.partition] = max(expected, batch.next_offset)
+        self._compare_clocks(batches, received_ms)
         with self._metrics.batch_seconds.time():
             applied = self._applier.process(batches)
         now_ms = system_clock()
@@ -93,6 +106,37 @@ class BatchHandler:
     def _note_read(self, partition: int, time_ms: int) -> None:
         self._read_until_ms[partition] = max(time_ms, self._read_until_ms.get(partition, 0))
 
+    def topic_looked_at(self, state: TopicState) -> None:
+        """Take note of a state of the topic; from any thread."""
+        for partition, read in self._next.copy().items():
+            self._deleted.up_to(partition, read, state.first_offsets.get(partition, 0))
+        self._clock_offset.asked(state.ends, state.asked_ms)
+        if state.log_append_time:
+            self._applier.broker_time(state.newest_ms)
+
+    def _compare_clocks(self, batches: Sequence[FetchBatch], now_ms: int) -> None:
+        """Report a clock that disagrees with the broker's, once, and once that it agrees again."""
+        lasts = [(batch.partition, batch.records[-1]) for batch in batches if batch.records]
+        offsets = [
+            self._clock_offset.of(partition, last.offset, last.timestamp_ms, now_ms) for partition, last in lasts
+        ]
+        known = [offset for offset in offsets if offset is not None]
+        if not known:
+            return
+        offset_ms = min(known, key=abs)
+        self._metrics.clock_offset.set(offset_ms / 1_000)
+        off = abs(offset_ms) > TOLERATED_MS
+        if off and not self._clock_is_off:
+            logger.error(
+                "the clock of this worker is %d s %s the broker's; no report is judged by it, but estimates carry its "
+                "time: set the clock (NTP)",
+                abs(offset_ms) // 1_000,
+                "ahead of" if offset_ms > 0 else "behind",
+            )
+        elif self._clock_is_off and not off:
+            logger.warning("the clock of this worker agrees with the broker's again")
+        self._clock_is_off = off
+
     def verify(self) -> None:
         """Check that the store still has what was counted, also of partitions without traffic.
 
@@ -100,3 +144,41 @@ class BatchHandler:
             RestartRequired: it has not, or did not answer in time.
         """
         self._applier.verify()
+
+
+class DeletedUnread:
+    """Counts records that the broker deleted before they were read, each once, whoever notices first."""
+
+    def __init__(self, topic: str, metrics: WorkerMetrics) -> None:
+        self._topic, self._metrics = topic, metrics
+        self._lock = threading.Lock()
+        self._told: dict[int, int] = {}
+        self._fresh: set[int] = set()
+
+    def assigned(self, fresh: set[int]) -> None:
+        """Take note of partitions of which nothing was ever read: what they lack was not lost here."""
+        with self._lock:
+            self._fresh = set(fresh)
+
+    def up_to(self, partition: int, read: int, first: int) -> None:
+        """Report the records from `read` up to the first one that the broker still has."""
+        with self._lock:
+            begin = max(read, self._told.get(partition, 0))
+            if first <= begin:
+                if read > 0:
+                    self._fresh.discard(partition)
+                return
+            fresh = partition in self._fresh
+            self._told[partition] = first
+        if fresh:
+            logger.info("%s[%d] begins at %d; what came before was deleted", self._topic, partition, first)
+            return
+        self._metrics.deleted_unread.inc(first - begin)
+        logger.error(
+            "%s[%d]: records %d to %d were deleted unread and are not counted; start more workers, or set a longer "
+            "retention.ms of the topic",
+            self._topic,
+            partition,
+            begin,
+            first - 1,
+        )

@@ -20,6 +20,7 @@ from producers.survey.lookup import SurveyList
 from streams import logs
 from streams.kafka.messages import Outgoing
 from streams.kafka.publisher import Publisher
+from streams.kafka.topic_state import TopicWatch
 from streams.kafka.topics import TopicError, Topics
 from streams.kafka.watch import watch_kafka
 from streams.settings import Settings
@@ -28,15 +29,17 @@ from streams.store.contract import StoreUnavailableError
 from streams.store.redis import RedisStore
 from streams.windows.latency import Latencies
 from streams.windows.recompute import Recomputer
-from streams.worker.applier import Applier
+from streams.worker.applier import DEFAULT_SHARDS, Applier
 from streams.worker.dead_letters import DeadLetterSender
 from streams.worker.driver import FaustProcess, build_app, exit_now
+from streams.worker.faust_batches import BatchApp
 from streams.worker.fold import warm_up
 from streams.worker.handler import BatchHandler
 from streams.worker.heartbeat import HeartbeatLoop
 from streams.worker.retry import EXIT_RESTART
 from streams.worker.table import Table
 from streams.worker.threads import start_thread
+from streams.worker.topic_watch import OtherClusterError, ReportsTopicWatch, take_source
 from streams.worker_metrics import WorkerMetrics, worker_metrics
 
 logger = logging.getLogger(__name__)
@@ -75,6 +78,8 @@ def run_worker(settings: Settings, rebuild: Rebuild) -> int:
     beat = HeartbeatLoop(open_store(settings).heartbeats, settings.instance_id, metrics, port=server.server_port)
     heartbeats = start_thread("heartbeat", lambda: beat.run(no_more_ticks), exit_now)
     _check_topics(settings, stopping)
+    topic_watch = TopicWatch(settings, settings.reports_topic)
+    _take_source(settings, store, topic_watch, surveys, stopping)
     warm_up()
     publisher = Publisher(settings)
     applier = _applier(settings, store, surveys, publisher, metrics, stopping)
@@ -90,12 +95,20 @@ def run_worker(settings: Settings, rebuild: Rebuild) -> int:
         publish,
         settings.estimates_topic,
         fold=Table.of_log,
+        broker_time=lambda: applier.broker_ms,
         metrics=metrics,
         latencies=latencies,
     )
     ticks = start_thread("recompute", lambda: recomputer.run(no_more_ticks, settings.tick_ms / 1_000), exit_now)
     start_thread("rebuild", lambda: rebuild(settings, surveys, metrics, no_more_ticks), exit_now)
-    status = _drive(settings, BatchHandler(settings.reports_topic, applier, metrics, latencies), stopping)
+    handler = BatchHandler(settings.reports_topic, applier, metrics, latencies)
+
+    def watch(app: BatchApp) -> None:
+        sources = open_store(settings).sources
+        looking = ReportsTopicWatch(settings, topic_watch, sources, handler, metrics, exit_now, app.rejoin)
+        start_thread("topic-watch", lambda: looking.run(no_more_ticks), exit_now)
+
+    status = _drive(settings, handler, stopping, watch)
     # Estimates of the last batches that are not done in time are left to another worker.
     no_more_ticks.set()
     ticks.join(_STOP_SECONDS)
@@ -148,11 +161,15 @@ def _applier(
     )
 
 
-def _drive(settings: Settings, handler: BatchHandler, stopping: threading.Event) -> int:
+def _drive(
+    settings: Settings, handler: BatchHandler, stopping: threading.Event, watch: Callable[[BatchApp], None]
+) -> int:
     """Run Faust until it ends; return the exit status."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    process = FaustProcess(build_app(settings, handler), stopping, loop)
+    app = build_app(settings, handler)
+    process = FaustProcess(app, stopping, loop)
+    watch(app)
     gc.freeze()
     gc.set_threshold(_GARBAGE_THRESHOLD)
     try:
@@ -167,7 +184,7 @@ def wait_for(
     probe: Callable[[], str | None],
     stopping: threading.Event,
     *,
-    errors: type[Exception],
+    errors: type[Exception] | tuple[type[Exception], ...],
     patience_seconds: float,
 ) -> None:
     """Call `probe` with backoff until it returns None; a returned text or an error is logged as the reason.
@@ -225,3 +242,25 @@ def _check_topics(settings: Settings, stopping: threading.Event) -> None:
         return None
 
     wait_for("Kafka", probe, stopping, errors=TopicError, patience_seconds=settings.patience_seconds)
+
+
+def _take_source(
+    settings: Settings, store: RedisStore, watch: TopicWatch, surveys: SurveyFolder, stopping: threading.Event
+) -> None:
+    shards = max([DEFAULT_SHARDS, *(survey.shards for survey in surveys.surveys(system_clock()))])
+
+    def probe() -> None:
+        state = watch.look()
+        if state is not None:
+            take_source(store.sources, settings, state, shards=shards)
+
+    try:
+        wait_for(
+            "Kafka or Redis",
+            probe,
+            stopping,
+            errors=(TopicError, StoreUnavailableError),
+            patience_seconds=settings.patience_seconds,
+        )
+    except OtherClusterError as error:
+        raise ConfigurationError(str(error)) from error

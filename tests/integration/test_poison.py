@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from streams.connections import librdkafka_options
 from streams.local.kafka import ApacheKafka
@@ -41,10 +41,17 @@ def send(system: System, messages: Mapping[int, Sequence[bytes | None]], **optio
     """Produce with options of librdkafka (with _ for .), in batches as they come."""
     named = {name.replace("_", "."): value for name, value in options.items()}
     producer = Producer(librdkafka_options(system.settings) | {"message.max.bytes": 100 << 20} | named)
+    errors: list[KafkaError] = []
+
+    def arrived(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            errors.append(error)
+
     for partition, values in messages.items():
         for value in values:
-            producer.produce(system.settings.reports_topic, value, partition=partition)
+            producer.produce(system.settings.reports_topic, value, partition=partition, on_delivery=arrived)
     assert producer.flush(30) == 0
+    assert not errors, errors[0].str()
 
 
 def metric(port: int, name: str) -> float:

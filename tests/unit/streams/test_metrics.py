@@ -27,6 +27,7 @@ UNITS = (
     "_z_score",
     "_per_second",
     "_contradicted",
+    "_faults",
 )
 
 

@@ -1,8 +1,13 @@
-"""The handler's lag in seconds: how old the oldest unread record of a partition can be."""
+"""What the handler tells beside counting: lag in seconds, records that were deleted unread, a clock that is off."""
 
+import pytest
+
+from producers.clock import system_clock
 from streams.kafka import messages
+from streams.kafka.messages import FetchBatch
+from streams.kafka.topic_state import TopicState
 from streams.windows.latency import Latencies
-from streams.worker.handler import BatchHandler
+from streams.worker.handler import BatchHandler, DeletedUnread
 from streams.worker_metrics import worker_metrics
 from tests.support.applier import Bench, batches_of, report
 from tests.support.reports import CATEGORICAL, NOW_MS, TOPIC
@@ -54,3 +59,48 @@ def test_a_partition_that_went_elsewhere_has_no_lag_here() -> None:
     lag.after(5, NOW_MS)
     lag.handler.start_at({1: 0})
     assert lag.shown() is None
+
+
+def state_of(first: int = 0, end: int = 10, asked_ms: int = 0) -> TopicState:
+    return TopicState("cluster", "topic", 1, True, {0: first}, {0: end}, 0, asked_ms)
+
+
+def test_deleted_records_are_counted_once_whoever_notices(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = worker_metrics()
+    deleted = DeletedUnread("reports", metrics)
+    deleted.assigned(set())
+    for _ in range(2):
+        deleted.up_to(0, 5, 9)  # by the watch
+    deleted.up_to(0, 5, 11)  # by reading, later
+    deleted.up_to(0, 20, 11)
+    assert metrics.registry.get_sample_value("thaw_worker_deleted_unread_records_total") == 6
+    assert [message.split(";")[0] for message in caplog.messages] == [
+        "reports[0]: records 5 to 8 were deleted unread and are not counted",
+        "reports[0]: records 9 to 10 were deleted unread and are not counted",
+    ]
+
+
+def test_a_partition_that_was_never_read_has_lost_nothing_until_it_is_read() -> None:
+    metrics = worker_metrics()
+    deleted = DeletedUnread("reports", metrics)
+    deleted.assigned({0})
+    deleted.up_to(0, 0, 9)
+    assert metrics.registry.get_sample_value("thaw_worker_deleted_unread_records_total") == 0
+    deleted.up_to(0, 12, 9)
+    deleted.up_to(0, 12, 15)
+    assert metrics.registry.get_sample_value("thaw_worker_deleted_unread_records_total") == 3
+
+
+@pytest.mark.parametrize("days", [-3, 3])
+def test_a_clock_that_is_days_off_is_reported_once(days: int, caplog: pytest.LogCaptureFixture) -> None:
+    bench = Lag()
+    here_ms = system_clock()
+    broker_ms = here_ms - days * 86_400_000
+    bench.handler.topic_looked_at(state_of(end=0, asked_ms=here_ms))
+    for offset in range(2):
+        bench.handler.handle([FetchBatch(TOPIC, 0, offset, offset + 1, [messages.Record(offset, broker_ms, b"")])])
+    found = bench.metrics.registry.get_sample_value("thaw_worker_clock_offset_seconds")
+    assert found == pytest.approx(days * 86_400, abs=60)
+    assert len([line for line in caplog.messages if "the clock of this worker" in line]) == 1
+    bench.handler.handle([FetchBatch(TOPIC, 0, 2, 3, [messages.Record(2, here_ms, b"")])])
+    assert "agrees with the broker's again" in caplog.text

@@ -1,0 +1,61 @@
+"""Which Kafka cluster and topic the stored offsets belong to, in Redis.
+
+Offsets of another cluster, or of a topic that was deleted and made again, mean other records. Counts of two clusters
+under one prefix would be added together.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from streams.store.redis_connection import RedisConnection, Script
+from streams.store.shape import KEEP_MS
+
+_CLAIM: Final = Script("claim_source")
+
+
+class Source(NamedTuple):
+    """A Kafka cluster and a topic in it, by the ids that the cluster gave them; empty where it gives none."""
+
+    cluster_id: str
+    topic_id: str
+
+    def agrees(self, other: Source) -> bool:
+        """Tell whether both may be the same topic of the same cluster; an id that is not known agrees with any."""
+        return self.cluster_id == other.cluster_id and (
+            self.topic_id == other.topic_id or not self.topic_id or not other.topic_id
+        )
+
+    def encode(self) -> str:
+        """Return it as it is stored."""
+        return f"{self.cluster_id} {self.topic_id}"
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Source:
+        """Read what `encode` returned."""
+        cluster_id, _, topic_id = raw.decode("utf-8", "replace").partition(" ")
+        return cls(cluster_id, topic_id)
+
+
+class RedisSources:
+    """Notes the source of each topic's offsets."""
+
+    def __init__(self, connection: RedisConnection) -> None:
+        self._connection, self._client = connection, connection.client
+
+    def key(self, topic: str) -> str:
+        """Return the key of a topic's note, for messages to an operator."""
+        return f"{self._connection.base}source:{topic}"
+
+    def claim(self, topic: str, source: Source) -> Source:
+        """Note a source unless another one is noted; return what is noted now."""
+        return Source.decode(self._connection.run([(_CLAIM, (self.key(topic),), (source.encode(), KEEP_MS))])[0])
+
+    def start_over(self, topic: str, source: Source, *, partitions: int, shards: int) -> None:
+        """Forget the offsets of a topic that was made again, and note its new source."""
+        with self._connection.calling(), self._client.pipeline(transaction=False) as pipe:
+            for partition in range(partitions):
+                for shard in range(shards):
+                    pipe.delete(self._connection.offset_key(topic, partition, shard))
+            pipe.set(self.key(topic), source.encode(), px=KEEP_MS)
+            pipe.execute()

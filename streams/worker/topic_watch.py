@@ -1,0 +1,137 @@
+"""Watches the topic of reports beside the reading of it, and says what reading alone would not tell, or too late.
+
+Retention that deleted unread records, partitions that were added, a topic that was deleted and made again, another
+cluster behind the same Redis keys, timestamps that are not the broker's: each is logged and exported within seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final, Literal, get_args
+
+from streams.kafka.topic_state import TopicState, TopicWatch
+from streams.kafka.topics import TopicError
+from streams.settings import Settings
+from streams.store.contract import StoreUnavailableError
+from streams.store.redis_sources import RedisSources, Source
+from streams.worker.handler import BatchHandler
+from streams.worker_metrics import WorkerMetrics
+
+logger = logging.getLogger(__name__)
+
+WATCH_SECONDS: Final = 3.0
+IDLE_LOOKS: Final = 4
+"""Looks without a partition before the group is asked again. Fewer: an ordinary start asks twice."""
+
+Fault = Literal["missing", "create_time"]
+FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
+
+Exit = Callable[[str], object]
+"""Ends the process for this reason; it is safe to restart."""
+
+
+class OtherClusterError(RuntimeError):
+    """The stored offsets and counts belong to another cluster; the message says what to do."""
+
+
+def take_source(sources: RedisSources, settings: Settings, state: TopicState, *, shards: int) -> None:
+    """Check that the stored offsets are those of this topic; start over if it was deleted and made again.
+
+    Raises:
+        OtherClusterError: they are those of another cluster.
+        StoreUnavailableError: the store does not answer.
+    """
+    topic, source = settings.reports_topic, Source(state.cluster_id, state.topic_id)
+    noted = sources.claim(topic, source)
+    if noted.agrees(source):
+        return
+    if noted.cluster_id != source.cluster_id:
+        raise OtherClusterError(
+            f"Redis has counts and offsets of Kafka cluster {noted.cluster_id} under THAW_PREFIX "
+            f"{settings.prefix!r}, and THAW_KAFKA is cluster {source.cluster_id}; both would be added together: "
+            f"set another THAW_PREFIX, or, if that cluster is gone for good, delete the key {sources.key(topic)}"
+        )
+    logger.warning(
+        "%s was deleted and made again; its stored offsets are forgotten, and it is read from its start", topic
+    )
+    sources.start_over(topic, source, partitions=max(settings.partitions, state.partitions), shards=shards)
+
+
+class ReportsTopicWatch:
+    """Compares the state of the topic with what the worker has read, every few seconds, from a thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        watch: TopicWatch,
+        sources: RedisSources,
+        handler: BatchHandler,
+        metrics: WorkerMetrics,
+        exit_process: Exit,
+        rejoin: Callable[[], None],
+    ) -> None:
+        self._settings, self._watch, self._sources = settings, watch, sources
+        self._handler, self._metrics, self._exit = handler, metrics, exit_process
+        self._rejoin, self._idle_looks = rejoin, 0
+        self._topic_id = ""
+        self._faults: set[Fault] = set()
+
+    def run(self, stop: threading.Event) -> None:
+        """Look until `stop` is set."""
+        while not stop.is_set():
+            try:
+                state = self._watch.look()
+                if state is None:
+                    return
+                self.compare(state)
+            except (TopicError, StoreUnavailableError) as error:
+                # Whoever needs them says that they are down.
+                logger.debug("topic not watched: %s", error)
+            stop.wait(WATCH_SECONDS)
+
+    def compare(self, state: TopicState) -> None:
+        """Act on one state."""
+        topic = self._settings.reports_topic
+        self._note("missing", not state.partitions, f"{topic} is gone; create it with `thaw topics create`")
+        if not state.partitions:
+            return
+        if state.partitions != self._settings.partitions:
+            self._exit(
+                f"{topic} has {state.partitions} partitions now, THAW_PARTITIONS is {self._settings.partitions}; set "
+                "it to what the topic has on workers and tools, then `thaw deadletters replay --reason partition`"
+            )
+        source = Source(state.cluster_id, state.topic_id)
+        noted = self._sources.claim(topic, source)
+        began = Source(state.cluster_id, self._topic_id)
+        if not (began.agrees(source) and noted.agrees(source)):
+            self._exit(f"{topic} is not the topic that this worker began to read (it was made again)")
+        self._topic_id = state.topic_id
+        self._note(
+            "create_time",
+            not state.log_append_time,
+            f"{topic} has message.timestamp.type CreateTime: devices' clocks decide which reports are late or early; "
+            "set it to LogAppendTime (`thaw topics create` names what differs)",
+        )
+        self._handler.topic_looked_at(state)
+        self._watch_assignment()
+
+    def _watch_assignment(self) -> None:
+        """Ask once for partitions if there are none.
+
+        A worker that was gone for a moment gets back what the group had given it, without a new assignment. If that was
+        made while the topic was missing, it is nothing.
+        """
+        self._idle_looks = 0 if self._handler.assigned else self._idle_looks + 1
+        if self._idle_looks == IDLE_LOOKS:
+            logger.info("no partition of %s is assigned; asking the group again", self._settings.reports_topic)
+            self._rejoin()
+
+    def _note(self, fault: Fault, present: bool, text: str) -> None:
+        self._metrics.topic_fault.labels(fault).set(int(present))
+        if present and fault not in self._faults:
+            logger.error("%s", text)
+        elif not present and fault in self._faults:
+            logger.warning("%s: no longer %s", self._settings.reports_topic, fault)
+        (self._faults.add if present else self._faults.discard)(fault)
