@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import redis
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # no __all__
     AdminClient,
@@ -134,6 +135,9 @@ def test_create_time_more_partitions_and_a_topic_made_again(system: System, admi
 def test_two_clusters_do_not_share_a_prefix(system: System) -> None:
     sources, topic = system.store.sources, system.settings.reports_topic
     other = Source("another-cluster", "its-topic")
+    client = redis.Redis.from_url(system.settings.redis)
+    client.lpush(sources.key(topic), "of a wrong type")
+    client.close()
     assert sources.claim(topic, other) == other
     refused = run_thaw(system.settings, "worker", THAW_WORKER_PORT="0")
     assert refused.returncode == 1
