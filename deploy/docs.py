@@ -16,6 +16,7 @@ from streams import metrics, settings
 from streams.exporter import openapi
 from streams.exporter.server import PAGE
 from streams.folders import deploy_folder
+from streams.kafka import rights
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 TERMS = PAGE / "terms.js"
@@ -25,6 +26,7 @@ BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
     ("mechanisms.md", "sections"): catalogue.sections,
     ("surveys.md", "fields"): survey_docs.fields,
     ("settings.md", "settings"): settings.documentation,
+    ("settings.md", "rights"): rights.documentation,
     ("dashboard.md", "api"): openapi.documentation,
     ("metrics.md", "exporter"): lambda: metrics.documentation("exporter"),
     ("metrics.md", "worker"): lambda: metrics.documentation("worker"),

@@ -1,21 +1,22 @@
-"""Connections to Kafka: the settings in the form that each client library takes. Imports no client."""
+"""Connections: the settings in the form that each client library takes. Imports no client."""
 
 from __future__ import annotations
 
 import ssl
 from typing import Any
 
-from streams.settings import Settings
+from streams.settings import Settings, SettingsError, readable_file
 
 
 def kafka_python_options(settings: Settings) -> dict[str, Any]:
     """Return the connection for clients of kafka-python."""
     options = _python_options(settings)
     if uses_tls(settings):
+        ca, cert, key = tls_files(settings)
         options |= {
-            "ssl_cafile": settings.kafka_ca or None,
-            "ssl_certfile": settings.kafka_cert or None,
-            "ssl_keyfile": settings.kafka_key or None,
+            "ssl_cafile": ca or None,
+            "ssl_certfile": cert or None,
+            "ssl_keyfile": key or None,
         }
     return options
 
@@ -30,10 +31,11 @@ def librdkafka_options(settings: Settings) -> dict[str, Any]:
         "reconnect.backoff.max.ms": 1_000,
     }
     if uses_tls(settings):
+        ca, cert, key = tls_files(settings)
         given = {
-            "ssl.ca.location": settings.kafka_ca,
-            "ssl.certificate.location": settings.kafka_cert,
-            "ssl.key.location": settings.kafka_key,
+            "ssl.ca.location": ca,
+            "ssl.certificate.location": cert,
+            "ssl.key.location": key,
         }
         options |= {name: path for name, path in given.items() if path}
     if uses_sasl(settings):
@@ -80,7 +82,61 @@ def uses_sasl(settings: Settings) -> bool:
 
 def tls_context(settings: Settings) -> ssl.SSLContext:
     """Return the certificates of the settings."""
-    context = ssl.create_default_context(cafile=settings.kafka_ca or None)
-    if settings.kafka_cert:
-        context.load_cert_chain(settings.kafka_cert, settings.kafka_key or None)
+    ca, cert, key = tls_files(settings)
+    context = ssl.create_default_context(cafile=ca or None)
+    if cert:
+        context.load_cert_chain(cert, key or None)
     return context
+
+
+def check_connection(settings: Settings) -> None:
+    """Raise SettingsError if certificates or keys of the settings cannot be used, before anything is connected."""
+    if uses_tls(settings):
+        tls_files(settings)
+    redis_ca_file(settings)
+
+
+def redis_ca_file(settings: Settings) -> str | None:
+    """Return the CA file of a `rediss://` server.
+
+    Raises:
+        SettingsError: it cannot be read, or holds no certificates.
+    """
+    if not settings.redis.startswith("rediss://"):
+        return None
+    path = readable_file("THAW_REDIS_CA", settings.redis_ca)
+    _check_ca("THAW_REDIS_CA", path)
+    return path or None
+
+
+def tls_files(settings: Settings) -> tuple[str, str, str]:
+    """Return the files of CA, certificate and key; empty where a setting names none.
+
+    Raises:
+        SettingsError: a file cannot be read, or holds something else.
+    """
+    ca = readable_file("THAW_KAFKA_CA", settings.kafka_ca)
+    cert = readable_file("THAW_KAFKA_CERT", settings.kafka_cert)
+    key = readable_file("THAW_KAFKA_KEY", settings.kafka_key)
+    _check_ca("THAW_KAFKA_CA", ca)
+    if cert:
+        try:
+            ssl.create_default_context().load_cert_chain(cert, key or None)
+        except (ssl.SSLError, OSError) as error:
+            raise SettingsError(
+                f"THAW_KAFKA_CERT and THAW_KAFKA_KEY must be a certificate and its key (PEM); got {cert!r} and "
+                f"{key!r}: {error.strerror or error}"
+            ) from None
+    return ca, cert, key
+
+
+def _check_ca(variable: str, path: str) -> None:
+    """Raise SettingsError unless the file holds certificates; an empty path is fine."""
+    if not path:
+        return
+    try:
+        ssl.create_default_context(cafile=path)
+    except (ssl.SSLError, OSError) as error:
+        raise SettingsError(
+            f"{variable} must be a file of certificates (PEM); got {path!r}: {error.strerror or error}"
+        ) from None

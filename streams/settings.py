@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit, urlunsplit
 
 import click
@@ -25,6 +25,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 MASK = "********"
 LOCAL_VARIABLES = frozenset({"THAW_KAFKA_LIBS"})
 """Variables of services that are started on this machine; not settings of a deployed system."""
+_PREFIX = re.compile(r"[A-Za-z0-9._-]{0,200}", re.ASCII)
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off", ""}
 
@@ -132,8 +133,17 @@ class Settings:
 
     @property
     def surveys_folder(self) -> Path:
-        """The folder of survey files."""
-        return Path(self.surveys) if self.surveys else deploy_folder("surveys")
+        """The folder of survey files.
+
+        Raises:
+            SettingsError: there is no such folder.
+        """
+        if not self.surveys:
+            return deploy_folder("surveys")
+        folder = Path(self.surveys)
+        if not folder.is_dir():
+            raise SettingsError(f"THAW_SURVEYS must be a folder of survey files that exists; got {self.surveys!r}")
+        return folder
 
     @property
     def instance_id(self) -> str:
@@ -199,6 +209,13 @@ def _rows() -> Iterator[Row]:
 
 
 TABLE: tuple[Row, ...] = tuple(_rows())
+KAFKA: Final = ("kafka", "kafka_security", "kafka_ca", "kafka_cert", "kafka_key", "kafka_sasl", "kafka_user")
+"""The settings of a connection to Kafka that a command takes as flags; the password is a variable only."""
+REDIS: Final = ("redis", "redis_ca")
+"""The settings of a connection to Redis that a command takes as flags."""
+LOGS: Final = ("log_level", "log_format")
+PUBLIC: Final = tuple(row.name for row in TABLE if not row.about.secret)
+"""All settings that may be flags."""
 
 
 def _check(row: Row, value: Any) -> None:
@@ -209,7 +226,7 @@ def _check(row: Row, value: Any) -> None:
     if row.name == "kafka":
         for server in value.split(","):
             host, colon, port = server.strip().rpartition(":")
-            if not (host and colon and port.isdigit()):
+            if not (host and colon and _is_port(port)):
                 raise SettingsError(
                     f"{row.variable} must list brokers as host:port, separated by commas; got {value!r}"
                 )
@@ -217,17 +234,54 @@ def _check(row: Row, value: Any) -> None:
         raise SettingsError(f"{row.variable} must be a URL such as http://127.0.0.1:9090; got {value!r}")
     if row.name == "runbooks" and value and not re.fullmatch(r"https?://[\w.:/~%+@-]+", value, flags=re.ASCII):
         raise SettingsError(f"{row.variable} must be a URL such as https://example.org/runbooks; got {value!r}")
-    if row.name == "redis" and not value.startswith(("redis://", "rediss://", "unix://")):
+    if row.name == "redis" and not _is_redis_url(value):
         raise SettingsError(
             f"{row.variable} must be a URL such as redis://127.0.0.1:6379/0; got {_masked(row, value)!r}"
         )
+    if row.name == "prefix" and not _PREFIX.fullmatch(value):
+        raise SettingsError(
+            f"{row.variable} must be at most 200 letters, digits, dots, dashes and underscores, which topics may have; "
+            f"got {value!r}"
+        )
+    if row.name == "group" and not value.strip():
+        raise SettingsError(f"{row.variable} must not be empty; got {value!r}; {row.default} is the default")
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 0 < int(text) < 65_536
+
+
+def _is_redis_url(value: str) -> bool:
+    try:
+        parts = urlsplit(value)
+        port = parts.port
+    except ValueError:
+        return False
+    if parts.scheme == "unix":
+        return bool(parts.path)
+    database = parts.path.strip("/")
+    return parts.scheme in ("redis", "rediss") and port != 0 and (not database or database.isdigit())
+
+
+def readable_file(variable: str, path: str) -> str:
+    """Return a path that a setting names; empty if it names none.
+
+    Raises:
+        SettingsError: there is no such file, or it cannot be read.
+    """
+    if path and not (Path(path).is_file() and os.access(path, os.R_OK)):
+        raise SettingsError(f"{variable} must be a file that can be read; got {path!r}")
+    return path
 
 
 def _masked(row: Row, value: Any) -> Any:
     if row.about.secret and value:
         return MASK
     if row.name == "redis":
-        parts = urlsplit(value)
+        try:
+            parts = urlsplit(value)
+        except ValueError:
+            return MASK
         if parts.password:
             place = f"{parts.username or ''}:{MASK}@{parts.netloc.rpartition('@')[2]}"
             return urlunsplit((parts.scheme, place, parts.path, parts.query, parts.fragment))
@@ -260,8 +314,11 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def settings_options(*names: str) -> Callable[[Command], Command]:
-    """Give a click command the flags of these settings, each with its variable and default in the help text."""
-    rows = {row.name: row for row in TABLE}
+    """Give a click command the flags of these settings, each with its variable and default in the help text.
+
+    Secrets have no flag: all users of a machine can read the arguments of its processes.
+    """
+    rows = {row.name: row for row in TABLE if not row.about.secret}
 
     def decorate(command: Command) -> Command:
         for name in reversed(names):
@@ -291,8 +348,9 @@ def documentation() -> str:
             f" One of {', '.join(f'`{choice}`' for choice in row.choices)}." if row.choices else ""
         )
         if row.about.secret:
-            text += " Secret: never printed."
-        lines.append(f"| `{row.variable}` | `{row.flag}` | `{_shown(row)}` | {text} |")
+            text += " Secret: never printed. A variable only: all users of a machine can read arguments."
+        flag = "none" if row.about.secret else f"`{row.flag}`"
+        lines.append(f"| `{row.variable}` | {flag} | `{_shown(row)}` | {text} |")
     return "\n".join(lines)
 
 

@@ -29,6 +29,9 @@ TOP_SHARE = 0.8
 GAIN_RATIO = 0.05
 """A rung that narrows the band by less than this gets a warning."""
 
+LIFETIME_DAYS = 30
+"""How long a budget should last: what a warning about one that is used up within a day computes a remedy for."""
+
 SUSPICION = 0.2
 """The suspicion for which `thaw survey check` translates epsilon into odds."""
 
@@ -224,8 +227,8 @@ def _warnings(survey: Survey, rungs: tuple[RungPlan, ...]) -> list[str]:
             f"the lifetime budget of {survey.lifetime_epsilon:g} never pays for rung {', '.join(closed)}; raise it, or "
             "end the ladder earlier"
         )
-    elif not math.isinf(survey.lifetime_epsilon) and survey.lifetime_epsilon / top * survey.windows.step_ms < DAY_MS:
-        found.append("the lifetime budget is used up within a day of answering; take longer windows or lower levels")
+    else:
+        found += _lifetime_warnings(survey, top)
     if mechanism.ladder[-1] > 8 and mechanism.guarantee.local:
         found.append(
             f"at epsilon {mechanism.ladder[-1]:g} an answer is almost always the true value; this offers little privacy"
@@ -238,6 +241,35 @@ def _warnings(survey: Survey, rungs: tuple[RungPlan, ...]) -> list[str]:
     found += rule_problems(survey)
     if survey.shards < 8:
         found.append(f"{survey.shards} shards cannot keep 8 partitions busy; 64 is a good number")
+    return found
+
+
+def _lifetime_warnings(survey: Survey, top: float) -> list[str]:
+    """Judge what a device spends over its life: a bound that bounds nothing, and one that is used up at once.
+
+    Simulated devices have no life: a canary is not judged.
+    """
+    lifetime, step_ms = survey.lifetime_epsilon, survey.windows.step_ms
+    if math.isinf(lifetime) or survey.canary is not None:
+        return []
+    found = []
+    per_day = top * DAY_MS / step_ms
+    if lifetime > PERSON_LIFETIME_EPSILON:
+        found.append(
+            f"budget.lifetime = {_number(lifetime)} protects nobody: a device that answers in every window spends "
+            f"{_number(per_day)} a day, and stops at {_number(PERSON_LIFETIME_EPSILON)} only where its person has set "
+            f"no higher bound; write at most {_number(PERSON_LIFETIME_EPSILON)}, and for real devices longer windows "
+            "or lower levels"
+        )
+    budget = min(lifetime, PERSON_LIFETIME_EPSILON)
+    lasts_ms = math.floor(budget / top) * step_ms
+    if lasts_ms < DAY_MS:
+        wanted_ms = math.ceil(top * LIFETIME_DAYS * DAY_MS / budget / 60_000) * 60_000
+        found.append(
+            f"a device that answers in every window spends {_number(per_day)} a day and has used up its budget of "
+            f"{_number(budget)} after {format_duration(lasts_ms)}; then it answers no more. With window.size = "
+            f'"{format_duration(wanted_ms)}" it lasts {LIFETIME_DAYS} days; or use lower levels'
+        )
     return found
 
 

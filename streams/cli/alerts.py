@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from producers.survey.survey import SurveyError, load_survey
+from producers.survey.survey import load_survey
 from streams.exporter.alert_rules import RUNBOOKS, AlertRenderError, check_rules, rules_text
 from streams.settings import load_settings
 
@@ -37,7 +37,7 @@ def render_command(surveys: tuple[Path, ...], pipeline: bool, runbooks: str | No
         for path in surveys:
             check_rules(load_survey(path))
         text = rules_text(runbooks=runbooks or load_settings().runbooks or RUNBOOKS)
-    except (SurveyError, AlertRenderError) as error:
+    except AlertRenderError as error:
         raise click.ClickException(str(error)) from None
     if output is None:
         click.echo(text, nl=False)

@@ -7,14 +7,17 @@ from typing import Any
 import click
 import msgspec
 
-from streams.settings import TABLE, load_settings, settings_options, unknown_variables
+from streams.settings import PUBLIC, load_settings, settings_options, unknown_variables
 
 
 @click.command("config")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@settings_options(*(row.name for row in TABLE))
+@settings_options(*PUBLIC)
 def command(as_json: bool, **flags: Any) -> None:
-    """Show the settings in force: flags before THAW_* variables before defaults. Secrets are masked."""
+    """Show the settings in force: flags before THAW_* variables before defaults.
+
+    Secrets are masked, and have no flags: all users of a machine can read the arguments of its processes.
+    """
     shown = load_settings(flags).public()
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode())

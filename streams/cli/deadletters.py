@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
 
 from producers.clock import system_clock
 from producers.survey.folder import SurveyFolder
-from streams.cli.main import NOT_READY
-from streams.kafka.reader import ReadError
 from streams.repair.dead_letters import ReportsProducer, StoredDeadLetter, look, read_dead_letters, replay
-from streams.settings import Settings, load_settings, settings_options
+from streams.settings import KAFKA, Settings, load_settings, settings_options
 
-_CONNECTION = ("kafka", "kafka_security", "kafka_ca", "kafka_cert", "kafka_key", "kafka_sasl", "kafka_user", "prefix")
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_CONNECTION = (*KAFKA, "prefix")
 
 _reason = click.option("--reason", multiple=True, help="Only dead letters with this reason; repeatable.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -39,24 +35,21 @@ def command() -> None:
 def list_command(reason: tuple[str, ...], limit: int, as_json: bool, **flags: Any) -> int:
     """List the newest dead letters: number, time, reason, position in the topic, size."""
     settings = load_settings(flags)
-
-    def show() -> None:
-        newest: deque[StoredDeadLetter] = deque(maxlen=limit)
-        count = 0
-        for letter in _chosen(settings, reason):
-            newest.append(letter)
-            count += 1
-        if as_json:
-            click.echo(msgspec.json.encode([as_data(letter) for letter in newest]))
-            return
-        for letter in newest:
-            click.echo(
-                f"{letter.number:>8}  {_time(letter.received_ms)}  {letter.reason or '?':<9}  {letter.place or '?'}  "
-                f"{len(letter.frame)} bytes{_notes(letter)}"
-            )
-        click.echo(f"{len(newest)} of {count} dead letters shown", err=True)
-
-    return _ready(show)
+    newest: deque[StoredDeadLetter] = deque(maxlen=limit)
+    count = 0
+    for letter in _chosen(settings, reason):
+        newest.append(letter)
+        count += 1
+    if as_json:
+        click.echo(msgspec.json.encode([as_data(letter) for letter in newest]))
+        return 0
+    for letter in newest:
+        click.echo(
+            f"{letter.number:>8}  {_time(letter.received_ms)}  {letter.reason or '?':<9}  {letter.place or '?'}  "
+            f"{len(letter.frame)} bytes{_notes(letter)}"
+        )
+    click.echo(f"{len(newest)} of {count} dead letters shown", err=True)
+    return 0
 
 
 @command.command("show")
@@ -66,24 +59,21 @@ def list_command(reason: tuple[str, ...], limit: int, as_json: bool, **flags: An
 def show_command(number: int, as_json: bool, **flags: Any) -> int:
     """Show dead letter NUMBER: its reason, the headers of its frames, its bytes."""
     settings = load_settings(flags)
-
-    def show() -> None:
-        letter = next((letter for letter in _chosen(settings, ()) if letter.number == number), None)
-        if letter is None:
-            raise click.ClickException(f"no dead letter {number}; `thaw deadletters list` shows which there are")
-        if as_json:
-            click.echo(msgspec.json.encode(as_data(letter) | {"bytes": letter.frame.hex()}))
-            return
-        for name, value in as_data(letter).items():
-            if name != "frames" and value not in ("", None):
-                click.echo(f"{name + ':':<13}{_time(value) if name == 'received_ms' else value}")
-        for frame in as_data(letter)["frames"]:
-            told = ", ".join(f"{name} {value}" for name, value in frame.items() if value not in ("", None))
-            click.echo(f"frame:       {told}")
-        for start in range(0, len(letter.frame), 16):
-            click.echo(f"{start:08x}  {letter.frame[start : start + 16].hex(' ')}")
-
-    return _ready(show)
+    letter = next((letter for letter in _chosen(settings, ()) if letter.number == number), None)
+    if letter is None:
+        raise click.ClickException(f"no dead letter {number}; `thaw deadletters list` shows which there are")
+    if as_json:
+        click.echo(msgspec.json.encode(as_data(letter) | {"bytes": letter.frame.hex()}))
+        return 0
+    for name, value in as_data(letter).items():
+        if name != "frames" and value not in ("", None):
+            click.echo(f"{name + ':':<13}{_time(value) if name == 'received_ms' else value}")
+    for frame in as_data(letter)["frames"]:
+        told = ", ".join(f"{name} {value}" for name, value in frame.items() if value not in ("", None))
+        click.echo(f"frame:       {told}")
+    for start in range(0, len(letter.frame), 16):
+        click.echo(f"{start:08x}  {letter.frame[start : start + 16].hex(' ')}")
+    return 0
 
 
 @command.command("replay")
@@ -101,29 +91,23 @@ def replay_command(
     if dead letters were selected and none could be sent, 75 if Kafka is down.
     """
     settings = load_settings(flags)
-    status = 0
-
-    def send() -> None:
-        nonlocal status
-        now_ms = system_clock()
-        surveys = SurveyFolder(settings.surveys_folder, now_ms)
-        chosen = (letter for letter in _chosen(settings, reason) if not numbers or letter.number in numbers)
-        producer = None if dry_run else ReportsProducer(settings)
-        done = replay(chosen, surveys, producer or (lambda _: None), partitions=settings.partitions, now_ms=now_ms)
-        if producer is not None:
-            producer.finish()
-        if as_json:
-            told = {"sent": done.sent, "copies": done.copies, "still_dead": done.still_dead, "dry_run": dry_run}
-            click.echo(msgspec.json.encode(told))
-        else:
-            click.echo(
-                f"{done.sent} frames {'would be sent' if dry_run else 'sent'} again, {done.copies} duplicates skipped"
-            )
-            for why, count in sorted(done.still_dead.items()):
-                click.echo(f"{count} still refused: {why}")
-        status = 1 if done.still_dead and not done.sent else 0
-
-    return _ready(send) or status
+    now_ms = system_clock()
+    surveys = SurveyFolder(settings.surveys_folder, now_ms)
+    chosen = (letter for letter in _chosen(settings, reason) if not numbers or letter.number in numbers)
+    producer = None if dry_run else ReportsProducer(settings)
+    done = replay(chosen, surveys, producer or (lambda _: None), partitions=settings.partitions, now_ms=now_ms)
+    if producer is not None:
+        producer.finish()
+    if as_json:
+        told = {"sent": done.sent, "copies": done.copies, "still_dead": done.still_dead, "dry_run": dry_run}
+        click.echo(msgspec.json.encode(told))
+    else:
+        click.echo(
+            f"{done.sent} frames {'would be sent' if dry_run else 'sent'} again, {done.copies} duplicates skipped"
+        )
+        for why, count in sorted(done.still_dead.items()):
+            click.echo(f"{count} still refused: {why}")
+    return 1 if done.still_dead and not done.sent else 0
 
 
 def as_data(letter: StoredDeadLetter) -> dict[str, Any]:
@@ -149,16 +133,6 @@ def _notes(letter: StoredDeadLetter) -> str:
 def _chosen(settings: Settings, reasons: Iterable[str]) -> Iterator[StoredDeadLetter]:
     wanted = frozenset(reasons)
     return (letter for letter in read_dead_letters(settings) if not wanted or letter.reason in wanted)
-
-
-def _ready(action: Callable[[], None]) -> int:
-    try:
-        action()
-    except ReadError as error:
-        click.echo(f"Error: {error}", err=True)
-        return NOT_READY
-    sys.stdout.flush()
-    return 0
 
 
 def _time(moment_ms: int) -> str:

@@ -15,11 +15,13 @@ from rich.console import Console
 from rich.live import Live
 
 from producers.clock import system_clock
-from producers.survey.survey import SurveyError
+from producers.simulation.scenarios import SCENARIOS
 from streams import logs
 from streams.cli.terminal.demo import render, survey_view
 from streams.folders import deploy_folder
 from streams.local.demo import Demo, finish, running, wait_for_worker
+from streams.local.fleet import FleetError
+from streams.local.kafka import find_kafka
 from streams.local.process import ServiceError, signals_as_interrupt
 from streams.store.contract import StoreError
 from streams.windows.record import RecordError
@@ -28,6 +30,16 @@ DEFAULT_SECONDS = 120
 """The time that windows are scaled to when the demo runs until Ctrl-C: ten windows in two minutes."""
 DEVICES = 20_000
 LOOK_SECONDS = 0.5
+
+
+def _broker(_context: click.Context, _parameter: click.Parameter, choice: str) -> str:
+    try:
+        find_kafka(choice)
+    except ServiceError as error:
+        raise click.ClickException(str(error)) from error
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return choice
 
 
 @click.command("demo")
@@ -40,6 +52,7 @@ LOOK_SECONDS = 0.5
     "--kafka",
     default="auto",
     show_default=True,
+    callback=_broker,
     help="auto: Apache Kafka if installed, else the embedded broker; real; embedded; or HOST:PORT of your own.",
 )
 @click.option(
@@ -50,8 +63,14 @@ LOOK_SECONDS = 0.5
     help="Run a scaled copy of this survey instead of the example surveys; repeatable.",
 )
 @click.option("--devices", default=DEVICES, show_default=True, type=click.IntRange(1, 10_000_000))
-@click.option("--scenario", default="city", show_default=True, help="Behaviour of the fleet; see `thaw fleet --help`.")
-@click.option("--seed", type=int, help="Seed of the fleet; a random one is printed if absent.")
+@click.option(
+    "--scenario",
+    default="city",
+    show_default=True,
+    type=click.Choice([*SCENARIOS, "flights"]),
+    help="Behaviour of the fleet, as for `thaw fleet`.",
+)
+@click.option("--seed", type=click.IntRange(0), help="Seed of the fleet; a random one is printed if absent.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout at the end, and nothing else.")
 def command(
     seconds: int | None,
@@ -86,7 +105,9 @@ def command(
             with suppress(KeyboardInterrupt):
                 _watch(demo, end_ms, console, show=console.is_terminal and not as_json)
             result = finish(demo)
-    except (ServiceError, SurveyError, ValueError) as error:
+    except FleetError as error:
+        raise click.UsageError(str(error)) from error
+    except ServiceError as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         raise click.exceptions.Abort from None

@@ -19,11 +19,10 @@ from rich.text import Text
 from producers.clock import system_clock
 from producers.survey.folder import SurveyFolder
 from producers.survey.survey import Survey
-from streams.cli.main import NOT_READY
 from streams.cli.terminal.estimates import ASCII, UNICODE, Signs, survey_view
 from streams.cli.terminal.surveys import surveys_named
 from streams.exporter.reader import Reader
-from streams.settings import load_settings, settings_options
+from streams.settings import REDIS, load_settings, settings_options
 from streams.store.connect import open_store
 from streams.store.contract import StoreUnavailableError
 from streams.windows.record import EstimateRecord, ValueEstimate
@@ -51,7 +50,7 @@ _WIDTH_WITHOUT_TERMINAL = 160
     "--json", "as_json", is_flag=True, help="Print one JSON array of estimate records; with --watch one object a line."
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print one line per value.")
-@settings_options("redis", "redis_ca", "surveys", "prefix")
+@settings_options(*REDIS, "surveys", "prefix")
 def command(
     survey: str | None, windows: int | None, watch: bool, every: float, as_json: bool, as_csv: bool, **flags: Any
 ) -> int:
@@ -63,19 +62,16 @@ def command(
     if as_json and as_csv:
         raise click.UsageError("--json and --csv cannot be combined; give one")
     settings = load_settings(flags)
-    reader = Reader(open_store(settings), SurveyFolder(settings.surveys_folder, system_clock()))
+    folder = settings.surveys_folder
+    reader = Reader(open_store(settings), SurveyFolder(folder, system_clock()))
     count = windows or (_WINDOWS_OF_DATA if as_json or as_csv else _WINDOWS_SHOWN)
 
     def read() -> Found:
-        wanted = surveys_named(reader.surveys(), survey, settings.surveys_folder)
+        wanted = surveys_named(reader.surveys(), survey, folder)
         more = 0 if as_json or as_csv else 1
         return [(item, reader.windows(item.id, count + more * unsettled_windows(item))) for item in wanted]
 
-    try:
-        found = read()
-    except StoreUnavailableError as error:
-        click.echo(f"Error: Redis does not answer: {error}; check THAW_REDIS", err=True)
-        return NOT_READY
+    found = read()
     if watch:
         looks = _looks(found, read, every)
         with contextlib.suppress(KeyboardInterrupt):

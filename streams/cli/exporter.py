@@ -17,7 +17,7 @@ from streams.exporter.listen import serve
 from streams.exporter.reader import Reader
 from streams.exporter.server import make_app
 from streams.exporter.views import Views
-from streams.settings import Settings, is_loopback, load_settings, settings_options
+from streams.settings import LOGS, REDIS, Settings, is_loopback, load_settings, settings_options
 from streams.store.connect import open_store, read_truths
 
 logger = logging.getLogger(__name__)
@@ -28,8 +28,7 @@ REDIS_SECONDS: Final = 2.0
 
 @click.command("exporter")
 @settings_options(
-    "redis",
-    "redis_ca",
+    *REDIS,
     "surveys",
     "prefix",
     "bind",
@@ -38,8 +37,7 @@ REDIS_SECONDS: Final = 2.0
     "prometheus",
     "runbooks",
     "insecure",
-    "log_level",
-    "log_format",
+    *LOGS,
 )
 def command(**flags: Any) -> None:
     """Serve the page, /metrics, /healthz and /api/v1 from what is in Redis.

@@ -6,6 +6,8 @@ import json
 import secrets
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -16,12 +18,13 @@ from rich.progress import Progress as Bar
 from producers.simulation.run import Progress
 from producers.simulation.scenarios import SCENARIOS
 from producers.survey.survey import load_survey
+from streams import logs
 from streams.local.fleet import FleetEndedError, FleetError, FleetOptions, run_fleet
-from streams.settings import Settings, load_settings, settings_options
+from streams.settings import KAFKA, LOGS, REDIS, Settings, load_settings, settings_options
 
 
 @click.command("fleet")
-@click.argument("surveys", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False), metavar="[SURVEYS]...")
 @click.option("--devices", default=100_000, show_default=True, type=click.IntRange(1, 100_000_000))
 @click.option(
     "--scenario",
@@ -31,7 +34,9 @@ from streams.settings import Settings, load_settings, settings_options
     help="Behaviour of the fleet; `flights` replays the carriers of flights from New York in 2013 (thaw[flights]).",
 )
 @click.option("--jump", help="WINDOW:VALUE:SHARE: from that window on, the value with that index has that share.")
-@click.option("--seed", type=int, help="Seed of everything that the fleet does; random, and printed, if absent.")
+@click.option(
+    "--seed", type=click.IntRange(0), help="Seed of everything that the fleet does; random, and printed, if absent."
+)
 @click.option("--windows", type=click.IntRange(1), help="Stop after this many windows; default: run until stopped.")
 @click.option("--rate", type=click.FloatRange(min=1), help="At most this many reports per second.")
 @click.option(
@@ -43,7 +48,9 @@ from streams.settings import Settings, load_settings, settings_options
 )
 @click.option("--processes", default=1, show_default=True, type=click.IntRange(1, 64))
 @click.option("--canary", is_flag=True, help="Take devices, seed and true shares from the survey's [canary] table.")
-@click.option("--first-window-ms", type=int, help="Start of the first window; needed to continue a fleet.")
+@click.option(
+    "--first-window-ms", type=click.IntRange(0, 1 << 53), help="Start of the first window; needed to continue a fleet."
+)
 @click.option("--tick-ms", default=100, show_default=True, type=click.IntRange(1, 60_000))
 @click.option(
     "--journal", type=click.Path(file_okay=False), help="Folder to record which reports the broker has acknowledged."
@@ -53,9 +60,9 @@ from streams.settings import Settings, load_settings, settings_options
     "--api-version", help="Kafka protocol version, such as 2.3, for brokers that do not announce it (the embedded one)."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the number of reports sent as one JSON object.")
-@settings_options("kafka", "redis", "prefix", "surveys", "log_level", "log_format")
+@settings_options(*KAFKA, *REDIS, "prefix", "surveys", *LOGS)
 def command(
-    surveys: tuple[str, ...],
+    files: tuple[str, ...],
     devices: int,
     scenario: str,
     jump: str | None,
@@ -79,12 +86,12 @@ def command(
     window and its number: a fleet that was killed and is started again sends the same reports.
     """
     settings = load_settings(flags)
+    logs.configure(settings.log_level, settings.log_format)
     if pace == "fast" and windows is None:
         raise click.UsageError("--pace fast needs --windows: how many windows of the past to send")
-    files = surveys or _default_files(settings, canary=canary)
     options = FleetOptions(
         settings=settings,
-        files=files,
+        files=files or _default_files(settings, canary=canary),
         devices=devices,
         scenario=scenario,
         jump=_parse_jump(jump),
@@ -98,12 +105,13 @@ def command(
         journal=journal,
         truth=truth,
         processes=processes,
-        api_version=tuple(int(part) for part in api_version.split(".")) if api_version else None,
+        api_version=_parse_version(api_version),
     )
     click.echo(f"seed {options.seed}", err=True)
     started = time.monotonic()
     try:
-        progress = run_fleet(options, _TerminalProgress(options) if sys.stderr.isatty() else lambda _: None)
+        with _terminal_progress(options) as tell:
+            progress = run_fleet(options, tell)
     except FleetError as error:
         raise click.UsageError(str(error)) from error
     except FleetEndedError as error:
@@ -133,9 +141,36 @@ def _parse_jump(text: str | None) -> tuple[int, int, float] | None:
         return None
     try:
         window, value, share = text.split(":")
-        return int(window), int(value), float(share)
+        jump = int(window), int(value), float(share)
     except ValueError:
-        raise click.BadParameter(f"write --jump as WINDOW:VALUE:SHARE, such as 5:0:0.5; got {text!r}") from None
+        jump = -1, -1, -1.0
+    if jump[0] < 0 or jump[1] < 0 or not 0.0 <= jump[2] <= 1.0:
+        raise click.BadParameter(
+            f"write --jump as WINDOW:VALUE:SHARE, such as 5:0:0.5, with a share from 0 to 1; got {text!r}"
+        )
+    return jump
+
+
+def _parse_version(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    parts = text.split(".")
+    if not 2 <= len(parts) <= 3 or not all(part.isascii() and part.isdigit() and len(part) < 4 for part in parts):
+        raise click.BadParameter(f"write --api-version as numbers with points between, such as 2.3; got {text!r}")
+    return tuple(map(int, parts))
+
+
+@contextmanager
+def _terminal_progress(options: FleetOptions) -> Iterator[Callable[[Progress], None]]:
+    """Return what draws the progress of a fleet; nothing unless stderr is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    shown = _TerminalProgress(options)
+    try:
+        yield shown
+    finally:
+        shown.stop()
 
 
 class _TerminalProgress:
@@ -154,6 +189,10 @@ class _TerminalProgress:
         self._task = self._bar.add_task("fleet", total=total, text="")
         self._bar.start()
         self._started = time.monotonic()
+
+    def stop(self) -> None:
+        """Remove the line."""
+        self._bar.stop()
 
     def __call__(self, progress: Progress) -> None:
         rate = progress.reports / max(time.monotonic() - self._started, 1e-9)

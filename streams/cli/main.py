@@ -9,17 +9,20 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import os
 import pkgutil
 import sys
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import click
 
+from producers.survey.messages import SurveyError
 from streams import cli as room
+from streams.failures import OutsideError
 from streams.settings import SettingsError
 
-NOT_READY = 75
 _NOT_COMMANDS = frozenset({"main", "__main__"})
 _OWN_PACKAGES = frozenset({"estimators", "producers", "streams"})
 
@@ -106,9 +109,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         result: Any = cli.main(
             args=None if arguments is None else list(arguments), prog_name="thaw", standalone_mode=False
         )
+        sys.stdout.flush()
     except SettingsError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(2)
+        _fail(str(error), 2)
+    except SurveyError as error:
+        _fail(f"refused: {error}", 1)
+    except OutsideError as error:
+        _fail(error.sentence(), error.exit_status)
     except click.exceptions.Abort:
         click.echo("Aborted.", err=True)
         sys.exit(130)
@@ -119,4 +126,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # The reader of the output has closed it: `thaw estimates | head`.
         sys.stderr.close()
         sys.exit(1)
+    except OSError as error:
+        where = error.filename
+        if where is None:
+            where = "the output"
+            _drop_output()
+        _fail(f"{where}: {error.strerror or error}; check that it exists, is of the right kind and has room", 1)
     sys.exit(result if isinstance(result, int) else 0)
+
+
+def _drop_output() -> None:
+    """Point stdout to nowhere: it cannot be written, and Python would try again when it exits."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    """Print one message and exit."""
+    click.echo(f"Error: {message}", err=True)
+    sys.exit(status)

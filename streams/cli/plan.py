@@ -14,7 +14,8 @@ from rich.table import Table
 from producers.clock import system_clock
 from producers.survey.folder import SurveyFolder
 from producers.survey.outlook import RungOutlook, cell, outlook
-from producers.survey.survey import Survey, SurveyError, load_survey
+from producers.survey.survey import Survey, load_survey
+from streams.cli.terminal.numbers import Scale
 from streams.cli.terminal.surveys import surveys_named
 from streams.settings import load_settings, settings_options
 
@@ -28,7 +29,7 @@ _WIDTH_WITHOUT_TERMINAL = 120
 @click.option(
     "--band",
     type=click.FloatRange(0, min_open=True),
-    help="Wanted half-width, as a share; prints the number of devices it takes.",
+    help="Wanted half-width: a share, such as 0.02, or a number in the unit of a mean; prints the devices it takes.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options("surveys")
@@ -50,10 +51,7 @@ def command(survey: str, users: int, attackers: int, band: float | None, as_json
 
 def _find(survey: str, flags: dict[str, Any]) -> Survey:
     if Path(survey).is_file():
-        try:
-            return load_survey(survey)
-        except SurveyError as error:
-            raise click.ClickException(f"refused: {error}") from error
+        return load_survey(survey)
     folder = load_settings(flags).surveys_folder
     known = SurveyFolder(folder, system_clock()).surveys(system_clock())
     return surveys_named(known, survey, folder, missing="file and no survey")[0]
@@ -63,25 +61,31 @@ def _print(survey: Survey, rows: list[RungOutlook], *, users: int, attackers: in
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDTH_WITHOUT_TERMINAL)
+    scale = Scale.of_survey(survey)
     console.print(f"[bold]{survey.id}[/bold]: {users:,} devices, the honest ones all on one rung", highlight=False)
     columns = ["rung", "epsilon", f"{1 - survey.alpha:.0%} band"]
-    columns += [f"devices for ±{band:.3g}"] if band is not None else []
+    columns += [f"devices for ±{scale.short(band)}"] if band is not None else []
     columns += ["one lying device counts as", "... on the top rung", "lying devices to leave the band"]
     columns += [f"{attackers:,} lying devices move it by up to"] if attackers else []
     table = Table(*[columns[0]])
     for name in columns[1:]:
         table.add_column(name, justify="right")
     for row in rows:
-        cells = [str(row.rung), cell(row.epsilon, "{:.4g}"), cell(row.half_width, "±{:.2%}")]
+        cells = [
+            str(row.rung),
+            cell(row.epsilon, "{:.4g}"),
+            "-" if row.half_width is None else f"±{scale.short(row.half_width)}",
+        ]
         cells += [cell(row.users_for_band, "{:,}")] if band is not None else []
-        cells += [cell(row.loudest_score, "{:.2f}"), cell(row.loudest_ahead, "{:.2f}")]
+        scores = (row.loudest_score, row.loudest_ahead)
+        cells += [cell(score, "{:.2f}") if scale.is_share else scale.short(score) for score in scores]
         cells += [cell(row.attackers_for_half_width, "{:,}")]
-        cells += [cell(row.shift, "{:.2%}")] if attackers else []
+        cells += [scale.short(row.shift)] if attackers else []
         table.add_row(*cells)
     console.print(table)
     console.print(
-        "A lying device chooses its rung and sends the answer with the largest score s. It moves a share "
-        "by (s - share) / devices. Scores are in honest devices. Widths are for a typical value, shifts for the "
-        "worst one.",
+        "A lying device chooses its rung and sends the answer with the largest score s. It moves an estimate "
+        f"by (s - estimate) / devices. Scores are in {'honest devices' if scale.is_share else 'the unit of the mean'}. "
+        "Widths are for a typical value, shifts for the worst one.",
         highlight=False,
     )

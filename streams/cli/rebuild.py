@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -12,13 +15,12 @@ import msgspec
 from producers.clock import system_clock
 from producers.survey.folder import SurveyFolder
 from producers.survey.survey import Survey
-from streams.cli.main import NOT_READY
 from streams.cli.terminal.surveys import surveys_named
-from streams.kafka.reader import ReadError, TopicReader
-from streams.repair.rebuild import Rebuilder, WindowCount
-from streams.settings import Settings, load_settings, settings_options
+from streams.kafka.reader import TopicReader
+from streams.repair.rebuild import Progress, Rebuilder, WindowCount
+from streams.settings import KAFKA, REDIS, Settings, load_settings, settings_options
 from streams.store.connect import open_store
-from streams.store.contract import StoreRepairedError, StoreUnavailableError
+from streams.store.contract import StoreRepairedError
 
 
 def moment_ms(text: str) -> int:
@@ -49,20 +51,7 @@ def _window(_context: click.Context, _parameter: click.Parameter, text: str | No
 @click.option("--replace", is_flag=True, help="Replace a stored count that differs.")
 @click.option("--dry-run", is_flag=True, help="With --replace: print what would be replaced; replace nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@settings_options(
-    "kafka",
-    "kafka_security",
-    "kafka_ca",
-    "kafka_cert",
-    "kafka_key",
-    "kafka_sasl",
-    "kafka_user",
-    "redis",
-    "redis_ca",
-    "surveys",
-    "prefix",
-    "partitions",
-)
+@settings_options(*KAFKA, *REDIS, "surveys", "prefix", "partitions")
 def command(survey: str, window: int | None, replace: bool, dry_run: bool, as_json: bool, **flags: Any) -> int:
     """Count SURVEY (a name or an id) again from Kafka alone, and compare with what is stored.
 
@@ -75,19 +64,13 @@ def command(survey: str, window: int | None, replace: bool, dry_run: bool, as_js
     if window is not None and not any(found.windows.is_start(window) for found in wanted):
         step_ms = wanted[0].windows.step_ms
         raise click.ClickException(f"windows of {survey} start at multiples of {step_ms} ms; got {window}")
-    try:
-        results = [_rebuild(settings, found, window, replace=replace and not dry_run) for found in wanted]
-    except ReadError as error:
-        click.echo(f"Error: {error}", err=True)
-        return NOT_READY
-    except StoreUnavailableError as error:
-        click.echo(f"Error: Redis does not answer: {error}; check THAW_REDIS", err=True)
-        return NOT_READY
+    results = [_rebuild(settings, found, window, replace=replace and not dry_run) for found in wanted]
     if as_json:
         click.echo(msgspec.json.encode([as_data(*result) for result in results]))
     else:
         for found, counts, lag in results:
             _print(found, counts, lag, would_replace=replace and dry_run)
+        click.echo(_sum([count for _, counts, _ in results for count in counts]))
     fine = {"equal", "replaced"}
     return 0 if all(count.status in fine for _, counts, _ in results for count in counts) else 1
 
@@ -105,15 +88,54 @@ def _rebuild(
 def _count(
     settings: Settings, survey: Survey, window_ms: int | None, *, replace: bool
 ) -> tuple[Survey, list[WindowCount], int]:
+    store = open_store(settings)
     with TopicReader(settings, settings.reports_topic) as reader:
         if reader.partitions != settings.partitions:
             raise click.ClickException(
                 f"{settings.reports_topic} has {reader.partitions} partitions, THAW_PARTITIONS says "
                 f"{settings.partitions}; set it to what the topic has"
             )
-        rebuilder = Rebuilder(open_store(settings), reader, survey, partitions=settings.partitions, window_ms=window_ms)
+        rebuilder = Rebuilder(
+            store,
+            reader,
+            survey,
+            partitions=settings.partitions,
+            window_ms=window_ms,
+            tell=_ProgressLines(survey.id),
+        )
         counts = rebuilder.run(replace=replace)
+        told = f"{survey.id}: {rebuilder.recount.records:,} records read, {len(counts)} windows compared"
+        click.echo(f"\r{told}" if sys.stderr.isatty() else told, err=True)
         return survey, counts, rebuilder.lag(settings.reports_topic)
+
+
+class _ProgressLines:
+    """Progress on stderr: a line that changes on a terminal, a new line every ten seconds elsewhere."""
+
+    def __init__(self, title: str) -> None:
+        self._title, self._terminal = title, sys.stderr.isatty()
+        self._every, self._told = (0.2 if self._terminal else 10.0), time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        if time.monotonic() - self._told < self._every:
+            return
+        self._told = time.monotonic()
+        text = f"{self._title}: {progress.records:,} records read"
+        if progress.windows_in_all is not None:
+            text += f", {progress.windows} of {progress.windows_in_all} windows compared"
+        click.echo(f"\r{text}" if self._terminal else text, err=True, nl=not self._terminal)
+
+
+def _sum(counts: Sequence[WindowCount]) -> str:
+    """Return the closing line: how many windows of each status, and how many reports differed."""
+    statuses = Counter(count.status for count in counts)
+    windows = ", ".join(f"{number} {status}" for status, number in sorted(statuses.items())) or "none"
+    users, missing, extra = (
+        sum(count.right.total_users for count in counts),
+        sum(count.missing for count in counts),
+        sum(count.extra for count in counts),
+    )
+    return f"{len(counts)} windows: {windows}; {users:,} users, {missing:,} reports missing, {extra:,} too many"
 
 
 def as_data(survey: Survey, counts: Sequence[WindowCount], lag: int) -> dict[str, Any]:

@@ -46,6 +46,8 @@ def command(names: tuple[str, ...], quick: bool, seed: int, as_csv: bool, as_jso
         experiments = chosen(names)
     except UnknownExperimentError as error:
         raise click.UsageError(str(error)) from error
+    if svg is not None:
+        svg.mkdir(parents=True, exist_ok=True)
     laboratory = Laboratory(load_published(), PackagedData(), seed=seed, quick=quick)
     findings = []
     for finding in _with_progress(perform(experiments, laboratory), len(experiments)):
@@ -53,7 +55,6 @@ def command(names: tuple[str, ...], quick: bool, seed: int, as_csv: bool, as_jso
         if not as_csv and not as_json:
             _print(finding)
         if svg is not None and finding.result.charts:
-            svg.mkdir(parents=True, exist_ok=True)
             (svg / f"{finding.experiment.name}.svg").write_text(draw(finding.result.charts))
     if as_csv:
         click.echo(report.csv_text(findings), nl=False)

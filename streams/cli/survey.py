@@ -15,6 +15,7 @@ from rich.table import Table
 from producers.survey.check import USERS, Explanation, explain
 from producers.survey.durations import format_duration
 from producers.survey.survey import SurveyError, load_survey
+from streams.cli.terminal.numbers import Scale
 
 _WIDTH_WITHOUT_TERMINAL = 120
 
@@ -25,22 +26,48 @@ def command() -> None:
 
 
 @command.command("check")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
-def check_command(file: Path, as_json: bool) -> None:
-    """Explain FILE: what is released when, its cost and the width of the band; or print why it is refused."""
-    try:
-        explanation = explain(load_survey(file))
-    except SurveyError as error:
+@click.argument(
+    "places", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path), metavar="FILE_OR_FOLDER..."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file on stdout, one a line.")
+def check_command(places: tuple[Path, ...], as_json: bool) -> None:
+    """Explain survey files: what is released when, its cost and the width of the band; or print why one is refused.
+
+    Of a folder all files *.toml are checked. Exit status 1 if a file is refused.
+    """
+    files = [file for place in places for file in _files(place)]
+    console = Console() if sys.stdout.isatty() else Console(width=_WIDTH_WITHOUT_TERMINAL)
+    refused = warnings = 0
+    for file in files:
+        try:
+            explanation = explain(load_survey(file))
+        except SurveyError as error:
+            refused += 1
+            if as_json:
+                told = {"error": error.remedy, "field": error.field, "value": repr(error.value), "file": str(file)}
+                click.echo(json.dumps(told))
+            click.echo(f"refused: {error}", err=True)
+            continue
+        warnings += len(explanation.warnings)
         if as_json:
-            click.echo(json.dumps({"error": error.remedy, "field": error.field, "value": repr(error.value)}))
-        click.echo(f"refused: {error}", err=True)
+            click.echo(json.dumps(as_data(explanation) | {"file": str(file)}, allow_nan=False))
+        else:
+            show(explanation, console)
+    if len(files) > 1:
+        click.echo(
+            f"{len(files)} files: {len(files) - refused} valid, {refused} refused, {warnings} warnings", err=True
+        )
+    if refused:
         sys.exit(1)
-    if as_json:
-        click.echo(json.dumps(as_data(explanation), allow_nan=False))
-    else:
-        console = Console() if sys.stdout.isatty() else Console(width=_WIDTH_WITHOUT_TERMINAL)
-        show(explanation, console)
+
+
+def _files(place: Path) -> list[Path]:
+    if not place.is_dir():
+        return [place]
+    found = sorted(place.glob("*.toml"))
+    if not found:
+        raise click.UsageError(f"no survey file (*.toml) in the folder {place}; name another")
+    return found
 
 
 def as_data(explanation: Explanation) -> dict[str, Any]:
@@ -90,6 +117,7 @@ def show(explanation: Explanation, console: Console) -> None:
     console.print()
     for sentence in explanation.sentences:
         console.print(sentence, highlight=False, markup=False)
+    scale = Scale.of_survey(survey)
     table = Table(title="If all users are on one rung", title_justify="left")
     for heading in ("rung", "epsilon asked", "delivered", "opens", "tells the truth"):
         table.add_column(heading, justify="right")
@@ -99,7 +127,7 @@ def show(explanation: Explanation, console: Console) -> None:
         opens = "at once" if rung.rung == 0 else f"end + {format_duration(rung.opens_ms)}"
         truth = "" if rung.truth_probability is None else f"{rung.truth_probability:.1%}"
         delivered = "unbounded" if math.isinf(rung.epsilon) else f"{rung.epsilon:.6g}"
-        widths = [f"{width:.3g}" for width in rung.half_widths or ()] or [""] * len(USERS)
+        widths = [scale.short(width) for width in rung.half_widths or ()] or [""] * len(USERS)
         table.add_row(str(rung.rung), f"{rung.epsilon_asked:.6g}", delivered, opens, truth, *widths)
     console.print()
     console.print(table)

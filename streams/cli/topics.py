@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from producers.survey.survey import load_folder
-from streams.kafka.topics import TopicError, Topics, wanted
-from streams.settings import load_settings, settings_options
+from streams.kafka.topics import Topics, wanted
+from streams.settings import KAFKA, load_settings, settings_options
 
 
 @click.group("topics")
@@ -18,22 +18,25 @@ def command() -> None:
 
 @command.command("create")
 @click.option("--dry-run", is_flag=True, help="Print what would be created; create nothing.")
-@settings_options("kafka", "surveys", "prefix", "partitions", "replication")
+@settings_options(*KAFKA, "surveys", "prefix", "partitions", "replication")
 def create_command(dry_run: bool, **flags: Any) -> None:
     """Create the topics for reports, estimates and dead letters; list differences of existing ones.
 
     Existing topics are never changed: more partitions would move reports of one device to another partition, and a
-    shorter retention would delete reports that are not counted yet.
+    shorter retention would delete reports that are not counted yet. One survey file that is refused stops the command:
+    the retention would be too short for it.
     """
     settings = load_settings(flags)
-    try:
-        topics = Topics(settings)
-        findings = topics.compare(wanted(settings, load_folder(settings.surveys_folder).values()))
-        missing = [finding.spec for finding in findings if finding.step == "create"]
-        if not dry_run:
-            topics.create(missing)
-    except TopicError as error:
-        raise click.ClickException(str(error)) from error
+    surveys = load_folder(settings.surveys_folder).values()
+    if not surveys:
+        raise click.ClickException(
+            f"no survey file (*.toml) in {settings.surveys_folder}; the retention of topics follows from the surveys: "
+            "put their files there, or set THAW_SURVEYS"
+        )
+    topics = Topics(settings)
+    findings = topics.compare(wanted(settings, surveys))
+    if not dry_run:
+        topics.create([finding.spec for finding in findings if finding.step == "create"])
     for finding in findings:
         created = finding.step == "create" and not dry_run
         click.echo(f"{finding.spec.name}: created" if created else finding.sentence())

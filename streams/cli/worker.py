@@ -7,15 +7,16 @@ from typing import Any
 import click
 
 from streams import logs
+from streams.connections import check_connection
 from streams.repair.unreadable import rebuild_unreadable
-from streams.settings import load_settings, settings_options
+from streams.settings import KAFKA, LOGS, REDIS, load_settings, settings_options
 from streams.worker.process import ConfigurationError, run_worker
 
 
 @click.command("worker")
 @settings_options(
-    "kafka",
-    "redis",
+    *KAFKA,
+    *REDIS,
     "surveys",
     "prefix",
     "group",
@@ -28,8 +29,7 @@ from streams.worker.process import ConfigurationError, run_worker
     "bind",
     "worker_port",
     "insecure",
-    "log_level",
-    "log_format",
+    *LOGS,
 )
 def command(**flags: Any) -> int:
     """Count reports from Kafka into Redis and estimate every window. Any number of workers may run.
@@ -37,6 +37,7 @@ def command(**flags: Any) -> int:
     Exits with status 75 when it is safe to restart it: no report is lost.
     """
     settings = load_settings(flags)
+    check_connection(settings)
     logs.configure(settings.log_level, settings.log_format)
     try:
         return run_worker(settings, rebuild_unreadable)

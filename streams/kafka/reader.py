@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import aiokafka
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from streams.connections import aiokafka_options, librdkafka_options
+from streams.failures import UnavailableError
 from streams.kafka.batches import MakeRecord, decode_here, headed, plain
+from streams.kafka.errors import DENIED, Troubles
 from streams.kafka.messages import FetchBatch, HeadedRecord, NoRecord, Record, Undecodable
 from streams.settings import Settings
 
@@ -31,7 +33,7 @@ _RECORDS_AT_ONCE = 20_000
 _Result = TypeVar("_Result")
 
 
-class ReadError(RuntimeError):
+class ReadError(UnavailableError):
     """A topic cannot be read; the message says why."""
 
 
@@ -55,20 +57,25 @@ class Bus(Protocol):
         ...
 
 
+def readers_group(settings: Settings) -> str:
+    """Return the consumer group that readers name, as the client requires; none is joined, nothing is committed."""
+    return f"{settings.prefix}thaw-readers"
+
+
 class TopicReader:
     """A `Bus` on Kafka. Use as a context manager."""
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self._settings, self._topic = settings, topic
-        self._consumer = Consumer(
-            librdkafka_options(settings)
-            | {
-                # Required by the client, and never used: nothing is committed and no group is joined.
-                "group.id": f"{settings.prefix}thaw-readers",
+        self._troubles = Troubles(settings)
+        self._consumer: Consumer = self._troubles.client(
+            Consumer,
+            **{
+                "group.id": readers_group(settings),
                 "enable.auto.commit": False,
                 # The end of a partition is the first record of an open transaction.
                 "isolation.level": "read_committed",
-            }
+            },
         )
         self._loop = asyncio.new_event_loop()
         self._reader: Any = None
@@ -89,7 +96,8 @@ class TopicReader:
         """Number of partitions of the topic.
 
         Raises:
-            ReadError: no broker answered, or it has no such topic.
+            ReadError: the broker has no such topic.
+            KafkaDownError, KafkaDeniedError: no broker answered, or it refuses this user.
         """
         return len(self._held or self._look())
 
@@ -98,16 +106,21 @@ class TopicReader:
         return self._held or self._look()
 
     def _look(self) -> dict[int, Held]:
+        answer = self._troubles.asked(
+            self._consumer, lambda seconds: self._consumer.list_topics(self._topic, timeout=seconds), _TIMEOUT_SECONDS
+        )
+        found = answer.topics[self._topic]
+        if found.error is not None:
+            if found.error.code() in DENIED:
+                raise self._troubles.denied(f"describe the topic {self._topic}")
+            raise ReadError(f"the broker has no topic {self._topic}; create it with `thaw topics create`")
         try:
-            found = self._consumer.list_topics(self._topic, timeout=_TIMEOUT_SECONDS).topics[self._topic]
-            if found.error is not None:
-                raise ReadError(f"the broker has no topic {self._topic}; create it with `thaw topics create`")
             for partition in found.partitions:
                 low, _ = self._watermarks(partition)
                 self._held[partition] = Held(low, None)
                 self._next[partition] = low
         except KafkaException as error:
-            raise ReadError(f"no broker answered ({error.args[0].str()}); check THAW_KAFKA") from error
+            raise self._troubles.explained(error.args[0], f"describe the topic {self._topic}") from error
         return self._held
 
     def _watermarks(self, partition: int) -> tuple[int, int]:
@@ -119,6 +132,7 @@ class TopicReader:
 
         Raises:
             ReadError: the broker stopped answering.
+            KafkaDeniedError: this user has no right to read it.
         """
         for fetched in self._fetches(plain):
             yield [FetchBatch.of(self._topic, partition, start, items) for partition, (start, items) in fetched.items()]
@@ -147,6 +161,8 @@ class TopicReader:
                     raise ReadError(f"the broker stopped sending {self._topic}; check that it runs")
         except KafkaException as error:
             raise ReadError(f"{self._topic} cannot be read: {error.args[0].str()}") from error
+        except TopicAuthorizationFailedError as error:
+            raise self._troubles.denied(f"read the topic {self._topic}") from error
         except KafkaError as error:
             raise ReadError(f"{self._topic} cannot be read: {error}") from error
 
@@ -205,7 +221,7 @@ def end_offsets(settings: Settings, topic: str, partitions: int) -> dict[int, in
     Raises:
         KafkaException: no broker answered in time.
     """
-    consumer = Consumer(librdkafka_options(settings) | {"group.id": f"{settings.prefix}thaw-readers"})
+    consumer = Consumer(librdkafka_options(settings) | {"group.id": readers_group(settings)})
     try:
         return {
             partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_SECONDS)[1]

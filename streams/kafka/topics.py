@@ -6,11 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]  # no __all__
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # no __all__
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from producers.survey.survey import Survey
-from streams.connections import librdkafka_options
+from streams.failures import OutsideError
+from streams.kafka.errors import DENIED, KafkaDownError, Troubles
 from streams.settings import Settings
 
 DAY_MS = 86_400_000
@@ -54,7 +61,7 @@ class Finding:
         return f"{name}: exists as required"
 
 
-class TopicError(RuntimeError):
+class TopicError(OutsideError):
     """Topics cannot be read or created; the message says why and what to do."""
 
 
@@ -104,7 +111,8 @@ class Topics:
     """Compares topics and creates missing ones, on any broker that librdkafka supports."""
 
     def __init__(self, settings: Settings, *, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
-        self._admin = AdminClient(librdkafka_options(settings))
+        self._troubles = Troubles(settings)
+        self._admin = self._troubles.client(AdminClient)
         self._timeout_seconds = timeout_seconds
         self._is_embedded = False
 
@@ -112,32 +120,86 @@ class Topics:
         """Return if a broker answers.
 
         Raises:
-            TopicError: none does.
+            KafkaDownError: none does.
+            KafkaDeniedError: the broker refuses the password.
         """
         try:
             # Not the topics: there may be thousands.
             self._admin.describe_cluster(request_timeout=self._timeout_seconds).result(2 * self._timeout_seconds)
-        except (KafkaException, TimeoutError) as error:
-            text = _text(error) if isinstance(error, KafkaException) else "time-out"
-            raise TopicError(_no_answer(self._timeout_seconds, text)) from error
+        except KafkaException as error:
+            self._admin.poll(0)
+            raise self._troubles.explained(error.args[0]) from error
+        except TimeoutError as error:
+            waited = 2 * self._timeout_seconds
+            raise KafkaDownError(f"no broker answered within {waited:g} s; check THAW_KAFKA") from error
+        self._troubles.forget()
 
-    def partitions(self) -> dict[str, int]:
-        """Return the number of partitions of every topic.
+    def partitions(self, *needed: str) -> dict[str, int]:
+        """Return the number of partitions of every topic that this user may see.
+
+        Args:
+            needed: topics that the caller needs: if one is not listed, the broker is asked whether it exists.
 
         Raises:
-            TopicError: no broker answers.
+            KafkaDownError: no broker answers.
+            KafkaDeniedError: the broker refuses the password, or this user may not see a needed topic.
         """
-        try:
-            found = self._admin.list_topics(timeout=self._timeout_seconds)
-        except KafkaException as error:
-            raise TopicError(_no_answer(self._timeout_seconds, _text(error))) from error
+        found = self._troubles.asked(
+            self._admin, lambda seconds: self._admin.list_topics(timeout=seconds), self._timeout_seconds
+        )
         # librdkafka's mock cluster neither creates nor describes topics, and does not report it: requests time out.
         self._is_embedded = (found.cluster_id or "").startswith("mockCluster")
-        return {name: len(topic.partitions) for name, topic in found.topics.items() if topic.error is None}
+        partitions = {name: len(topic.partitions) for name, topic in found.topics.items() if topic.error is None}
+        self._refuse_hidden([name for name in needed if name not in partitions])
+        return partitions
+
+    def _refuse_hidden(self, names: Sequence[str]) -> None:
+        """Raise KafkaDeniedError if one of these topics is not listed because this user may not see it."""
+        if not names or self._is_embedded:
+            return
+        wanted_topics = TopicCollection(list(names))
+        for name, future in self._admin.describe_topics(wanted_topics, request_timeout=self._timeout_seconds).items():
+            try:
+                future.result(timeout=2 * self._timeout_seconds)
+            except KafkaException as error:
+                if _code(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise self._troubles.explained(error.args[0], f"describe the topic {name}") from error
+
+    def check_rights(self, *, reads: Sequence[str] = (), writes: Sequence[str] = (), group: str = "") -> None:
+        """Ask the broker whether this user may read and write these topics and join this group.
+
+        Raises:
+            KafkaDeniedError: a right is missing; the message names it.
+        """
+        if self._is_embedded:
+            return
+        needed = [(name, AclOperation.READ) for name in reads] + [(name, AclOperation.WRITE) for name in writes]
+        asked = self._admin.describe_topics(
+            TopicCollection(sorted({name for name, _ in needed})),
+            include_authorized_operations=True,
+            request_timeout=self._timeout_seconds,
+        )
+        for name, operation in needed:
+            self._require(asked[name], operation, f"topic {name}")
+        if group:
+            groups = self._admin.describe_consumer_groups(
+                [group], include_authorized_operations=True, request_timeout=self._timeout_seconds
+            )
+            self._require(groups[group], AclOperation.READ, f"consumer group {group}")
+
+    def _require(self, future: Any, operation: AclOperation, what: str) -> None:
+        action = f"{operation.name.lower()} the {what}"
+        try:
+            allowed = future.result(timeout=2 * self._timeout_seconds).authorized_operations
+        except KafkaException as error:
+            raise self._troubles.explained(error.args[0], action) from error
+        # None: the broker has no list of rights.
+        if allowed is not None and operation not in allowed:
+            raise self._troubles.denied(action)
 
     def compare(self, specs: Sequence[TopicSpec]) -> list[Finding]:
         """Compare what is there with what must be."""
-        partitions = self.partitions()
+        partitions = self.partitions(*(spec.name for spec in specs))
         findings = []
         for spec in specs:
             if spec.name not in partitions:
@@ -188,6 +250,8 @@ class Topics:
             except KafkaException as error:
                 if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
                     continue
+                if _code(error) in DENIED:
+                    raise self._troubles.explained(error.args[0], f"create the topic {name}") from error
                 raise TopicError(f"{name}: the broker refused to create it: {_text(error)}") from error
 
     def _settings_of(self, name: str) -> dict[str, str] | None:
@@ -198,11 +262,9 @@ class Topics:
             future = self._admin.describe_configs([resource], request_timeout=self._timeout_seconds)[resource]
             return {key: entry.value for key, entry in future.result(timeout=2 * self._timeout_seconds).items()}
         except KafkaException as error:
+            if _code(error) in DENIED:
+                raise self._troubles.explained(error.args[0], f"describe the settings of the topic {name}") from error
             raise TopicError(f"{name}: its settings cannot be read: {_text(error)}") from error
-
-
-def _no_answer(seconds: float, why: str) -> str:
-    return f"no broker answered within {seconds:g} s: {why}; check THAW_KAFKA"
 
 
 def _same(actual: str | None, expected: str) -> bool:

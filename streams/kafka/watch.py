@@ -11,7 +11,8 @@ from typing import Final
 
 from prometheus_client import Gauge
 
-from streams.kafka.topics import TopicError, Topics
+from streams.failures import OutsideError
+from streams.kafka.topics import Topics
 from streams.logs import StateLog
 from streams.settings import Settings
 
@@ -29,7 +30,7 @@ def watch_kafka(settings: Settings, up: Gauge, stop: threading.Event) -> None:
     while not stop.is_set():
         try:
             topics.ping()
-        except TopicError as error:
+        except OutsideError as error:
             up.set(0)
             state.down(error)
         else:

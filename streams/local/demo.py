@@ -23,11 +23,14 @@ from confluent_kafka import KafkaException
 from prometheus_client.parser import text_string_to_metric_families
 
 from producers.clock import system_clock
+from producers.survey.survey import load_survey
 from producers.wire.shards import shards_of_partition
+from streams.connections import librdkafka_options
 from streams.kafka.reader import end_offsets
 from streams.kafka.topics import Topics, wanted
 from streams.local.demo_report import Audit, read_journals, report_counts, survey_entry
 from streams.local.demo_surveys import DemoSurvey, scaled_copy
+from streams.local.fleet import FleetOptions, plans_for
 from streams.local.kafka import EmbeddedKafka, find_kafka
 from streams.local.process import Child, ServiceError, free_ports
 from streams.local.redis import Redis
@@ -40,9 +43,31 @@ from streams.worker_metrics import quantile
 
 logger = logging.getLogger(__name__)
 
+_OWN_BROKERS = ("auto", "real", "embedded")
+
 FLEET_STOP_SECONDS = 8.0
 CATCH_UP_SECONDS = 12.0
-"""Time for the worker to apply the rest after the fleets have stopped. The whole command ends within N + 25 s."""
+"""After the fleets have stopped the worker applies the rest, for as long as that shrinks: this is how long it may stay
+as it is. A worker that keeps up needs a second, and the whole command ends within N + 25 s."""
+TELL_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """What the worker has still to do.
+
+    shards: those whose stored offset is below the end of their partition; records: what lies between, over all
+    partitions; windows: those that wait for an estimate.
+    """
+
+    shards: frozenset[int]
+    records: int
+    windows: int
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """How much it is; it shrinks while the worker catches up."""
+        return self.records, self.windows
 
 
 @dataclass
@@ -119,20 +144,27 @@ class Demo:
         for fleet in self.fleets:
             self.supervisor.forget(fleet)
             fleet.terminate(max(limit - time.monotonic(), 0.1))
+            if fleet.returncode != 0:
+                raise ServiceError(
+                    f"{fleet.name} ended with status {fleet.returncode} and may not have noted all that was sent, so "
+                    f"nothing can be compared; its log ends with:\n{fleet.tail()}"
+                )
 
     @property
     def shards(self) -> int:
         """The largest number of shards of a survey."""
         return max(demo.survey.shards for demo in self.surveys)
 
-    def shards_behind(self) -> frozenset[int]:
-        """Return the shards whose stored offset is below the end of their partition."""
+    def backlog(self) -> Backlog:
+        """Return what the worker has not applied or estimated yet."""
         topic, partitions = self.settings.reports_topic, self.settings.partitions
         behind: set[int] = set()
+        records = 0
         for partition, end in end_offsets(self.settings, topic, partitions).items():
             stored = self.store.log.offsets(topic, partition, shards_of_partition(partition, self.shards, partitions))
             behind.update(shard for shard, offset in stored.items() if offset < end)
-        return frozenset(behind)
+            records += max([0, *(end - offset for offset in stored.values())])
+        return Backlog(frozenset(behind), records, len(self.store.queue.entries()))
 
     def sent(self) -> int:
         """Return the reports that the broker acknowledged, as the fleets printed when they ended."""
@@ -166,7 +198,16 @@ class Demo:
 def running(
     kafka: str, files: Sequence[Path], *, seconds: int, seed: int, devices: int, scenario: str
 ) -> Iterator[Demo]:
-    """Start everything but the fleets; stop everything on the way out."""
+    """Start everything but the fleets; stop everything on the way out.
+
+    Raises:
+        SurveyError, FleetError, OutsideError: a file, the scenario or a broker of the user's own cannot be used;
+            nothing was started.
+        ServiceError: a service of this machine does not start.
+    """
+    _refuse_unfit(files, devices=devices, scenario=scenario, seed=seed)
+    if kafka not in _OWN_BROKERS:
+        Topics(load_settings({"kafka": kafka})).partitions()
     with Supervisor(stop_seconds=10.0) as supervisor:
         folder = supervisor.folder / "surveys"
         folder.mkdir()
@@ -174,11 +215,11 @@ def running(
         for item in surveys:
             size_ms = item.survey.windows.size_ms
             logger.info("%s: windows of %.1f s (scaled by %.4g)", item.survey.id, size_ms / 1000, item.factor)
-        prefix = f"demo-{secrets.token_hex(3)}." if kafka not in ("auto", "real", "embedded") else ""
+        prefix = f"demo-{secrets.token_hex(3)}." if kafka not in _OWN_BROKERS else ""
         draft = load_settings({"surveys": str(folder), "prefix": prefix})
         checked = [item.survey for item in surveys]
         topics = {spec.name: spec.partitions for spec in wanted(draft, checked)}
-        broker = find_kafka(kafka, topics=topics, folder=supervisor.folder / "kafka")
+        broker = find_kafka(kafka, topics=topics, folder=supervisor.folder / "kafka", options=librdkafka_options(draft))
         logger.info("broker: %s", broker.kind)
         supervisor.add(broker)
         redis = supervisor.add(Redis(folder=supervisor.folder / "redis"))
@@ -204,6 +245,15 @@ def running(
         yield demo
 
 
+def _refuse_unfit(files: Sequence[Path], *, devices: int, scenario: str, seed: int) -> None:
+    """Raise what the fleets would raise after everything else was started."""
+    surveys = {str(path): load_survey(path) for path in files}
+    for canary in (False, True):
+        chosen = tuple(path for path, survey in surveys.items() if (survey.canary is not None) is canary)
+        options = FleetOptions(load_settings(), chosen, devices, scenario, seed, canary=canary)
+        plans_for(options, system_clock())
+
+
 def wait_for_worker(demo: Demo, seconds: float = 60.0) -> None:
     """Return when the worker reads the topic: its metrics say that partitions are assigned."""
     limit = time.monotonic() + seconds
@@ -217,21 +267,36 @@ def wait_for_worker(demo: Demo, seconds: float = 60.0) -> None:
     )
 
 
+def _catch_up(demo: Demo) -> frozenset[int]:
+    """Wait while what the worker has still to do shrinks; return the shards that are behind at the end."""
+    shards, smallest = frozenset(range(demo.shards)), (sys.maxsize, sys.maxsize)
+    limit, told = time.monotonic() + CATCH_UP_SECONDS, time.monotonic()
+    while time.monotonic() < limit:
+        demo.look_after()
+        with suppress(StoreError, KafkaException):
+            now = demo.backlog()
+            shards = now.shards
+            if not now.shards and not now.windows:
+                return shards
+            if now.size < smallest:
+                smallest, limit = now.size, time.monotonic() + CATCH_UP_SECONDS
+        if time.monotonic() - told >= TELL_SECONDS:
+            told = time.monotonic()
+            logger.info("the worker is %d records and %d windows behind; waiting", *smallest)
+        time.sleep(0.1)
+    logger.warning(
+        "the worker is %d records and %d windows behind, and did not come closer in %.0f s",
+        *smallest,
+        CATCH_UP_SECONDS,
+    )
+    return shards
+
+
 def finish(demo: Demo) -> dict[str, Any]:
     """Stop the fleets, give the worker time to apply the rest, and compare."""
     demo.stop_fleets()
     stopped_ms = system_clock()
-    limit = time.monotonic() + CATCH_UP_SECONDS
-    behind = frozenset(range(demo.shards))
-    while time.monotonic() < limit:
-        demo.look_after()
-        with suppress(StoreError, KafkaException):
-            behind = demo.shards_behind()
-            if not behind and not demo.store.queue.entries():
-                break
-        time.sleep(0.1)
-    else:
-        logger.warning("the worker had not applied all reports after %.0f s", CATCH_UP_SECONDS)
+    behind = _catch_up(demo)
     journals = read_journals(demo.journal)
     surveys, total = [], Audit(0, 0, 0)
     for item in demo.surveys:

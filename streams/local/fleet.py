@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty
@@ -21,8 +22,11 @@ from producers.simulation.kafka import KafkaPublisher
 from producers.simulation.run import FleetRun, Progress
 from producers.simulation.scenarios import falling_shares, flights, scenario_named
 from producers.survey.survey import Survey, load_survey
+from streams import logs
 from streams.connections import kafka_python_options
+from streams.kafka.topics import Topics
 from streams.local.exec import die_with_parent
+from streams.local.truths import PatientTruths
 from streams.settings import Settings
 from streams.store.connect import open_truths
 
@@ -43,18 +47,18 @@ class FleetOptions:
     files: tuple[str, ...]
     devices: int
     scenario: str
-    jump: tuple[int, int, float] | None
     seed: int
-    windows: int | None
-    rate: float | None
-    live: bool
-    canary: bool
-    first_window_ms: int | None
-    tick_ms: int
-    journal: str | None
-    truth: bool
-    processes: int
-    api_version: tuple[int, ...] | None
+    jump: tuple[int, int, float] | None = None
+    windows: int | None = None
+    rate: float | None = None
+    live: bool = True
+    canary: bool = False
+    first_window_ms: int | None = None
+    tick_ms: int = 100
+    journal: str | None = None
+    truth: bool = True
+    processes: int = 1
+    api_version: tuple[int, ...] | None = None
 
 
 def plans_for(options: FleetOptions, now_ms: int) -> list[Plan]:
@@ -71,8 +75,15 @@ def _plan(options: FleetOptions, survey: Survey, now_ms: int) -> Plan:
             raise FleetError(f"{survey.name} has no [canary] table; name a survey that has one, or leave --canary out")
         shares, devices, seed = np.asarray(canary.shares, dtype=np.float64), canary.devices, canary.seed
     name = "steady" if options.canary else options.scenario
+    if options.jump is not None and not 0 <= options.jump[1] < len(shares):
+        raise FleetError(
+            f"--jump: {survey.name} has the values 0 to {len(shares) - 1}, by index; got {options.jump[1]}; choose one"
+        )
     if name == "flights":
-        days = flights(survey.mechanism.labels)
+        try:
+            days = flights(survey.mechanism.labels)
+        except ValueError as error:
+            raise FleetError(f"--scenario flights with {survey.name}: {error}") from error
         devices = max(len(day) for day in days)
         name = "steady"
     if simulator.jointly_encoded and devices > BLOCK:
@@ -111,27 +122,27 @@ def run_process(
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, lambda *_: stop.set())
-    truths = open_truths(settings) if options.truth else None
     kafka_options = kafka_python_options(settings)
     if options.api_version is not None:
         kafka_options["api_version"] = options.api_version
     publisher = KafkaPublisher(settings.reports_topic, kafka_options)
-    run = FleetRun(
-        plans_for(options, first_ms),
-        publisher,
-        now_ms=system_clock,
-        tick_ms=options.tick_ms,
-        live=options.live,
-        windows=options.windows,
-        rate=options.rate / options.processes if options.rate else None,
-        process=process,
-        processes=options.processes,
-        journal=Path(options.journal) if options.journal else None,
-        truths=truths,
-        stopping=stop.is_set,
-        on_progress=tell,
-    )
-    progress = run.run()
+    with PatientTruths(open_truths(settings)) if options.truth else nullcontext() as truths:
+        run = FleetRun(
+            plans_for(options, first_ms),
+            publisher,
+            now_ms=system_clock,
+            tick_ms=options.tick_ms,
+            live=options.live,
+            windows=options.windows,
+            rate=options.rate / options.processes if options.rate else None,
+            process=process,
+            processes=options.processes,
+            journal=Path(options.journal) if options.journal else None,
+            truths=truths,
+            stopping=stop.is_set,
+            on_progress=tell,
+        )
+        progress = run.run()
     publisher.close()
     return progress
 
@@ -142,9 +153,17 @@ def run_fleet(options: FleetOptions, tell: Callable[[Progress], None] = lambda _
     Raises:
         FleetError: the options do not fit a survey.
         FleetEndedError: one of several processes ended early.
+        OutsideError: no broker answers, or it refuses this user.
+        OSError: the journal cannot be written.
     """
     first_ms = system_clock()
-    plans_for(options, first_ms)  # refuses what cannot be simulated before anything is connected or started
+    # Everything that can be refused is refused before anything is started.
+    plans_for(options, first_ms)
+    if options.journal:
+        Path(options.journal).mkdir(parents=True, exist_ok=True)
+    if options.truth:
+        open_truths(options.settings)  # refuses a certificate file that cannot be used
+    _check_broker(options.settings)
     if options.processes == 1:
         return run_process(options, 0, first_ms, tell)
     context = multiprocessing.get_context("spawn")
@@ -185,8 +204,16 @@ def run_fleet(options: FleetOptions, tell: Callable[[Progress], None] = lambda _
     return _total(latest.values())
 
 
+def _check_broker(settings: Settings) -> None:
+    """Raise OutsideError unless a broker answers and lets this user write; a missing topic may come later."""
+    topics = Topics(settings)
+    if settings.reports_topic in topics.partitions(settings.reports_topic):
+        topics.check_rights(writes=[settings.reports_topic])
+
+
 def _spawned(options: FleetOptions, process: int, first_ms: int, parent_pid: int, queue: Any) -> None:
     die_with_parent(parent_pid)
+    logs.configure(options.settings.log_level, options.settings.log_format)
     progress = run_process(options, process, first_ms, lambda now: queue.put((process, now, False)))
     queue.put((process, progress, True))
 

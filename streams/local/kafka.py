@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -44,15 +44,15 @@ class KafkaProbe:
         settings: further settings of librdkafka, for example for TLS and SASL.
     """
 
-    def __init__(self, address: str, *, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, address: str, *, settings: Mapping[str, Any] | None = None) -> None:
         self._admin = AdminClient(
             {
+                **(settings or {}),
                 "bootstrap.servers": address,
                 # Refused connections are expected here, and would otherwise be logged on stderr.
                 "log_level": 0,
                 "reconnect.backoff.ms": 50,
                 "reconnect.backoff.max.ms": 200,
-                **(settings or {}),
             }
         )
 
@@ -107,15 +107,17 @@ class ApacheKafka(Program, KafkaService):
         java, self._libs = kafka_runtime(self._libs)
         data = self.folder / "data"
         properties = self.folder / "server.properties"
-        broker_port, controller_port = self.ports()
-        template = string.Template((deploy_folder("kafka") / "server.properties").read_text())
-        properties.write_text(
-            template.substitute(broker_port=broker_port, controller_port=controller_port, data_folder=data)
-        )
+        properties.write_text(self._properties(data))
         command = [java, *_JVM_OPTIONS, f"-Djava.io.tmpdir={self.folder}", "-cp", f"{self._libs}/*"]
         if not (data / "meta.properties").exists():
             self._format(command, properties)
         return Child(self.name, [*command, "kafka.Kafka", str(properties)], log=self.log)
+
+    def _properties(self, data: Path) -> str:
+        """Return the broker's configuration."""
+        broker_port, controller_port = self.ports()
+        template = string.Template((deploy_folder("kafka") / "server.properties").read_text())
+        return template.substitute(broker_port=broker_port, controller_port=controller_port, data_folder=data)
 
     def _format(self, command: list[str], properties: Path) -> None:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -217,7 +219,7 @@ class ExternalKafka(KafkaService):
     kind = "external"
 
     def __init__(
-        self, address: str, *, settings: Mapping[str, str] | None = None, seconds: float = START_SECONDS
+        self, address: str, *, settings: Mapping[str, Any] | None = None, seconds: float = START_SECONDS
     ) -> None:
         self._address = address
         self._settings = settings
@@ -304,7 +306,13 @@ def kafka_runtime(libs: Path | None = None) -> tuple[str, Path]:
     return java, found
 
 
-def find_kafka(choice: str, *, topics: Mapping[str, int] | None = None, folder: Path | None = None) -> KafkaService:
+def find_kafka(
+    choice: str,
+    *,
+    topics: Mapping[str, int] | None = None,
+    folder: Path | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> KafkaService:
     """Return the broker that `--kafka CHOICE` means, not started yet.
 
     Args:
@@ -312,6 +320,7 @@ def find_kafka(choice: str, *, topics: Mapping[str, int] | None = None, folder: 
         topics: partitions of the topics that an embedded broker has from the start; others get theirs by
             `thaw topics create`.
         folder: where a broker of ours keeps data and log; a temporary folder if None.
+        options: further settings of librdkafka for a broker of the user's own, for TLS and SASL.
 
     Raises:
         ServiceMissing: `real` was asked for and is not there.
@@ -333,4 +342,4 @@ def find_kafka(choice: str, *, topics: Mapping[str, int] | None = None, folder: 
                 f"--kafka: expected auto, real, embedded or HOST:PORT; got {choice!r}; "
                 "for a broker elsewhere give its address with the port, for example 127.0.0.1:9092"
             )
-    return ExternalKafka(choice)
+    return ExternalKafka(choice, settings=options)

@@ -19,7 +19,7 @@ from producers.wire import frames as wire
 from producers.wire.layout import MAGIC, SCHEMA_HEADER, VERSION_AT
 from producers.wire.shards import partition_of
 from producers.wire.transport import Message as Outgoing
-from streams.connections import librdkafka_options
+from streams.kafka.errors import DENIED, Troubles
 from streams.kafka.messages import FetchBatch, HeadedRecord, Record
 from streams.kafka.reader import ReadError, TopicReader
 from streams.settings import Settings
@@ -178,9 +178,10 @@ class ReportsProducer:
 
     def __init__(self, settings: Settings) -> None:
         self._topic = settings.reports_topic
-        self._producer = Producer(
-            librdkafka_options(settings)
-            | {"acks": "all", "message.max.bytes": 8 << 20, "message.timeout.ms": int(_SEND_SECONDS * 1_000)}
+        self._troubles = Troubles(settings)
+        self._producer: Producer = self._troubles.client(
+            Producer,
+            **{"acks": "all", "message.max.bytes": 8 << 20, "message.timeout.ms": int(_SEND_SECONDS * 1_000)},
         )
         self._errors: list[KafkaError] = []
 
@@ -209,6 +210,8 @@ class ReportsProducer:
             ReadError: it does not have everything; sending all of it again is harmless.
         """
         left = self._producer.flush(_SEND_SECONDS)
+        if self._errors and self._errors[0].code() in DENIED:
+            raise self._troubles.denied(f"write the topic {self._topic}")
         if left or self._errors:
             why = self._errors[0].str() if self._errors else "no acknowledgement in time"
             failed = left + len(self._errors)

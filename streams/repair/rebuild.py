@@ -11,7 +11,8 @@ A window whose first reports Kafka no longer holds is never shortened: its new c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -52,6 +53,15 @@ class WindowCount:
     complete: bool
 
 
+@dataclass(frozen=True)
+class Progress:
+    """How far a rebuild is: records read from Kafka, windows compared, of how many (None: not known yet)."""
+
+    records: int
+    windows: int
+    windows_in_all: int | None
+
+
 class _Only:
     """Finds one survey, so that frames of others are skipped."""
 
@@ -66,10 +76,20 @@ class Recount:
     """The tables of a survey counted from Kafka alone; grows with every `catch_up`."""
 
     def __init__(
-        self, bus: Bus, survey: Survey, *, partitions: int, window_ms: int | None = None, clock: Clock = system_clock
+        self,
+        bus: Bus,
+        survey: Survey,
+        *,
+        partitions: int,
+        window_ms: int | None = None,
+        clock: Clock = system_clock,
+        tell: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._bus, self._survey, self._partitions, self._clock = bus, survey, partitions, clock
         self._window_ms = window_ms
+        self._tell = tell
+        self.records = 0
+        """Records read so far."""
         self.tables: dict[Key, Table] = {}
         self.ends: dict[int, int] = {}
         """By partition: the offset behind the last record that was read."""
@@ -83,6 +103,8 @@ class Recount:
         shape = Shape.of(self._survey)
         for batches in self._bus.read():
             self.ends |= {batch.partition: batch.next_offset for batch in batches}
+            self.records += sum(len(batch.records) for batch in batches)
+            self._tell(self.records)
             newest = [batch.records[-1].timestamp_ms for batch in batches if batch.records]
             self.broker_ms = max([self.broker_ms, *newest])
             # No window is gone for a recount: `Rebuilder.run` leaves out those that are.
@@ -118,6 +140,7 @@ class Rebuilder:
         survey: the survey whose windows are counted.
         partitions: number of partitions of the topic.
         window_ms: only the window that starts there.
+        tell: called as it goes on with what was read and compared so far.
     """
 
     def __init__(
@@ -129,11 +152,20 @@ class Rebuilder:
         partitions: int,
         window_ms: int | None = None,
         clock: Clock = system_clock,
+        tell: Callable[[Progress], None] = lambda _: None,
     ) -> None:
         self._store, self._survey, self._clock = store, survey, clock
         self._shape, self._window_ms, self._partitions = Shape.of(survey), window_ms, partitions
         self._unreadable: dict[int, QueuedWindow] = {}
-        self.recount = Recount(bus, survey, partitions=partitions, window_ms=window_ms, clock=clock)
+        self._tell, self._progress = tell, Progress(0, 0, None)
+        self.recount = Recount(
+            bus,
+            survey,
+            partitions=partitions,
+            window_ms=window_ms,
+            clock=clock,
+            tell=lambda count: self._at(records=count),
+        )
 
     def run(self, *, replace: bool) -> list[WindowCount]:
         """Count everything again and compare; with `replace`, replace what differs. Oldest window first.
@@ -148,7 +180,15 @@ class Rebuilder:
         found = {key.window_ms for key in self.recount.tables if not self._gone(key.window_ms)}
         asked = set() if self._window_ms is None else {self._window_ms}
         windows = sorted(window_ms for window_ms in known | found | asked if self._window_ms in (None, window_ms))
-        return [self._window(window_ms, replace) for window_ms in windows]
+        counts: list[WindowCount] = []
+        for window_ms in windows:
+            self._at(windows=len(counts), windows_in_all=len(windows))
+            counts.append(self._window(window_ms, replace))
+        return counts
+
+    def _at(self, **news: int) -> None:
+        self._progress = dataclasses.replace(self._progress, **news)
+        self._tell(self._progress)
 
     def lag(self, topic: str) -> int:
         """Return how many records lie between what the store has for sure and what was read here, over partitions."""

@@ -11,7 +11,8 @@ from typing import Final
 from producers.clock import Clock, system_clock
 from producers.survey.lookup import SurveyList
 from producers.survey.survey import Survey
-from streams.kafka.reader import Bus, ReadError, TopicReader
+from streams.failures import OutsideError
+from streams.kafka.reader import Bus, TopicReader
 from streams.logs import StateLog
 from streams.repair.rebuild import Rebuilder
 from streams.settings import Settings
@@ -56,16 +57,16 @@ class UnreadableRebuilder:
             try:
                 self.look(stop)
                 self._kafka.up()
-            except ReadError as error:
-                self._kafka.down(error)
             except StoreUnavailableError as error:
                 logger.debug("no look for windows to rebuild: %s", error)
+            except OutsideError as error:
+                self._kafka.down(error)
 
     def look(self, stop: threading.Event | None = None) -> int:
         """Rebuild the windows that no other worker has locked; return how many are whole again.
 
         Raises:
-            StoreUnavailableError, ReadError: what is left to do is still in the queue.
+            StoreUnavailableError, OutsideError: what is left to do is still in the queue.
         """
         entries = self._store.unreadable.entries()
         if not entries:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from estimators.tally import Tally
+from streams.failures import UnavailableError
 from streams.store.counters import Counters
 from streams.store.shape import Key, Shape
 
@@ -35,8 +36,12 @@ class StoreError(Exception):
     """Something is wrong with the store."""
 
 
-class StoreUnavailableError(StoreError):
+class StoreUnavailableError(StoreError, UnavailableError):
     """The outcome of a call is unknown (connection lost, time-out): reload before folding again."""
+
+    def sentence(self) -> str:
+        """Return it for a person, with the remedy."""
+        return f"Redis does not answer: {self}; check THAW_REDIS"
 
 
 class StoreRepairedError(StoreUnavailableError):

@@ -18,10 +18,11 @@ from producers.clock import system_clock
 from producers.survey.folder import SurveyFolder
 from producers.survey.lookup import SurveyList
 from streams import logs
+from streams.failures import OutsideError
 from streams.kafka.messages import Outgoing
 from streams.kafka.publisher import Publisher
 from streams.kafka.topic_state import TopicWatch
-from streams.kafka.topics import TopicError, Topics
+from streams.kafka.topics import Topics
 from streams.kafka.watch import watch_kafka
 from streams.settings import Settings
 from streams.store.connect import open_store
@@ -226,12 +227,9 @@ def _check_topics(settings: Settings, stopping: threading.Event) -> None:
     topics = Topics(settings, timeout_seconds=5.0)
 
     def probe() -> str | None:
-        found = topics.partitions()
-        missing = [
-            name
-            for name in (settings.reports_topic, settings.estimates_topic, settings.dead_letters_topic)
-            if name not in found
-        ]
+        writes = [settings.estimates_topic, settings.dead_letters_topic]
+        found = topics.partitions(settings.reports_topic, *writes)
+        missing = [name for name in (settings.reports_topic, *writes) if name not in found]
         if missing:
             return f"no topic {', '.join(missing)}; create them with `thaw topics create`"
         if found[settings.reports_topic] != settings.partitions:
@@ -239,9 +237,10 @@ def _check_topics(settings: Settings, stopping: threading.Event) -> None:
                 f"{settings.reports_topic} has {found[settings.reports_topic]} partitions, THAW_PARTITIONS is "
                 f"{settings.partitions}; set it to what the topic has, on producers and workers alike"
             )
+        topics.check_rights(reads=[settings.reports_topic], writes=writes, group=f"{settings.prefix}{settings.group}")
         return None
 
-    wait_for("Kafka", probe, stopping, errors=TopicError, patience_seconds=settings.patience_seconds)
+    wait_for("Kafka", probe, stopping, errors=OutsideError, patience_seconds=settings.patience_seconds)
 
 
 def _take_source(
@@ -259,7 +258,7 @@ def _take_source(
             "Kafka or Redis",
             probe,
             stopping,
-            errors=(TopicError, StoreUnavailableError),
+            errors=(OutsideError, StoreUnavailableError),
             patience_seconds=settings.patience_seconds,
         )
     except OtherClusterError as error:

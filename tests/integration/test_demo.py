@@ -22,17 +22,28 @@ pytestmark = pytest.mark.real
 THAW = [sys.executable, "-m", "streams.cli"]
 
 
-def demo(tmp_path: Path, *arguments: str, kill_worker: bool = False) -> dict[str, Any]:
-    """Run the demo; optionally kill its worker with -9 as soon as the fleet runs. Return its JSON object."""
+def demo(tmp_path: Path, *arguments: str, kill_worker: bool = False, hang_worker: bool = False) -> dict[str, Any]:
+    """Run the demo and return its JSON object.
+
+    Args:
+        tmp_path: where its talk goes.
+        arguments: its arguments.
+        kill_worker: kill its worker with -9 as soon as the fleet runs.
+        hang_worker: stop its worker as soon as the fleet runs, and let it go on when the demo waits for it.
+    """
     talk = tmp_path / "talk"
     with talk.open("wb") as stderr:
         process = subprocess.Popen([*THAW, "demo", "--json", *arguments], stdout=subprocess.PIPE, stderr=stderr)
     try:
-        if kill_worker:
+        if kill_worker or hang_worker:
             until(lambda: "fleet: process" in talk.read_text() or process.poll() is not None, 120, "the fleet runs")
             found = re.search(r"worker: process (\d+)", talk.read_text())
             assert found, talk.read_text()
-            os.kill(int(found[1]), signal.SIGKILL)
+            os.kill(int(found[1]), signal.SIGKILL if kill_worker else signal.SIGSTOP)
+            if hang_worker:
+                waits = re.compile(r"the worker is \d+ records and \d+ windows behind; waiting")
+                until(lambda: waits.search(talk.read_text()) or process.poll() is not None, 120, "the demo waits")
+                os.kill(int(found[1]), signal.SIGCONT)
         stdout, _ = process.communicate(timeout=180)
     finally:
         process.kill()
@@ -91,10 +102,11 @@ def test_the_demo_runs_on_the_embedded_broker_with_one_worker(tmp_path: Path) ->
     assert result["kafka"] == "embedded"
 
 
-def test_the_demo_starts_apache_kafka_by_itself(kafka: str, tmp_path: Path) -> None:
+def test_the_demo_starts_apache_kafka_and_waits_for_a_worker_that_is_behind(kafka: str, tmp_path: Path) -> None:
     if not kafka:
         missing("Apache Kafka is not installed")
-    result = demo(tmp_path, "--kafka", "real", "--seconds", "10", "--devices", "3000", "--seed", "11")
+    arguments = ("--kafka", "real", "--seconds", "10", "--devices", "3000", "--seed", "11")
+    result = demo(tmp_path, *arguments, hang_worker=True)
     check(result)
     assert result["kafka"] == "apache"
     assert result["seed"] == 11

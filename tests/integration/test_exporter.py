@@ -35,10 +35,10 @@ def check_metrics(text: str) -> None:
     assert (judged.returncode, judged.stdout, judged.stderr) == (0, "", "")
 
 
-def test_the_exporter_serves_what_is_in_redis(redis_url: str, key_prefix: str, tmp_path: Path) -> None:
+def test_the_exporter_serves_what_is_in_redis(redis_url: str, topic_prefix: str, tmp_path: Path) -> None:
     (tmp_path / "colour.toml").write_text(survey_text())
     colour = survey()
-    store = open_store(Settings(redis=redis_url, prefix=key_prefix))
+    store = open_store(Settings(redis=redis_url, prefix=topic_prefix))
     window_ms = colour.windows.latest(system_clock())
     tally = Tally.empty(3, 1, 3)
     tally.counts[:, 0], tally.users[:, 0] = [60, 30, 20], 110
@@ -54,7 +54,7 @@ def test_the_exporter_serves_what_is_in_redis(redis_url: str, key_prefix: str, t
     assert secret is not None
     assert store.estimates.save(colour.id, window_ms, secret, record.encode(), window_ms + 600_000)
     store.log.count(colour.id, window_ms, Counters(expired=1, rejected={"rung": 2}), window_ms + 600_000)
-    exporter, url = start_exporter(tmp_path, redis_url=redis_url, prefix=key_prefix)
+    exporter, url = start_exporter(tmp_path, redis_url=redis_url, prefix=topic_prefix)
     try:
 
         def get(path: str) -> str:

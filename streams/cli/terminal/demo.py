@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from producers.clock import system_clock
 from producers.survey.survey import Survey
-from streams.cli.terminal.numbers import band_text
+from streams.cli.terminal.numbers import Scale, axis, scales_of
 from streams.local.demo import Demo
 from streams.windows.record import EstimateRecord, decode_estimate
 from streams.windows.settled import WindowState, settles_ms, unsettled_windows, window_state
@@ -40,14 +41,18 @@ class WindowView:
 
     title: str
     users_per_rung: Sequence[int]
-    rows: Sequence[ValueRow]
+    rows: Mapping[Scale, Sequence[ValueRow]]
+    """By scale: shares and means are not compared with each other."""
     settled: bool
 
     @property
-    def mean_band(self) -> float | None:
-        """Mean width of the bands."""
-        widths = [row.upper - row.lower for row in self.rows if row.upper is not None and row.lower is not None]
-        return sum(widths) / len(widths) if widths else None
+    def mean_band(self) -> tuple[Scale, float] | None:
+        """Mean width of the bands of the first scale that has some."""
+        for scale, rows in self.rows.items():
+            widths = [row.upper - row.lower for row in rows if row.upper is not None and row.lower is not None]
+            if widths:
+                return scale, sum(widths) / len(widths)
+        return None
 
 
 @dataclass(frozen=True)
@@ -90,10 +95,12 @@ def window_view(
         "waiting": "not counted yet",
         "settled": f"settled, closed {(now_ms - record.window_end_ms) / 1_000:.0f} s ago",
     }[state]
-    rows = [
-        ValueRow(row.value, row.estimate, row.lower, row.upper, true)
+    shown = {
+        row.value: ValueRow(row.value, row.estimate, row.lower, row.upper, true)
         for row, true in zip(record.values, truth, strict=True)
-    ]
+    }
+    scales = scales_of(survey, list(shown), percent_digits=1)
+    rows = {scale: [shown[label] for label in labels] for scale, labels in scales.items()}
     return WindowView(title, record.users_per_rung, rows, state == "settled")
 
 
@@ -107,7 +114,7 @@ def render(surveys: Sequence[SurveyView], status: str) -> RenderableType:
             continue
         settled = next((window for window in survey.windows if window.settled), None)
         if settled is not None:
-            parts.append(_values_table(settled))
+            parts += [_values_table(settled.title, scale, rows) for scale, rows in settled.rows.items()]
         else:
             when = "" if survey.settles_seconds is None else f": the first settles in {survey.settles_seconds:.0f} s"
             parts.append(Text(f"  no settled window yet{when}", style="yellow"))
@@ -116,17 +123,19 @@ def render(surveys: Sequence[SurveyView], status: str) -> RenderableType:
     return Group(*parts)
 
 
-def _values_table(window: WindowView) -> Table:
-    rows = sorted(window.rows, key=lambda row: -(row.estimate if row.estimate is not None else -1.0))[:VALUES_SHOWN]
-    top = max([0.05, *(value for row in rows for value in (row.upper, row.truth) if value is not None)])
-    table = Table(box=None, padding=(0, 1), title=window.title, title_justify="left", title_style="dim")
+def _values_table(title: str, scale: Scale, shown: Sequence[ValueRow]) -> Table:
+    rows = sorted(shown, key=lambda row: row.estimate if row.estimate is not None else -math.inf, reverse=True)
+    rows = rows[:VALUES_SHOWN]
+    low, high = scale.ends(value for row in rows for value in (row.lower, row.upper, row.truth))
+    table = Table(box=None, padding=(0, 1), title=title, title_justify="left", title_style="dim")
     table.add_column("value")
     table.add_column("estimate", justify="right")
     table.add_column("95 % band", justify="right")
-    table.add_column(f"0 {'':{BAR_CELLS - 8}} {top:.0%}", no_wrap=True)
+    table.add_column(axis(scale, low, high, BAR_CELLS), no_wrap=True)
     table.add_column("truth", justify="right")
     for row in rows:
-        table.add_row(row.label, _percent(row.estimate), _band(row), bar(row, top), _percent(row.truth))
+        band = scale.band(row.lower, row.upper)
+        table.add_row(row.label, scale.text(row.estimate), band, bar(row, low, high), scale.text(row.truth))
     return table
 
 
@@ -138,43 +147,38 @@ def _windows_table(survey: SurveyView) -> Table:
         table.add_column(f"ε {level:.3g}", justify="right", style="dim")
     table.add_column("mean band", justify="right")
     table.add_column("")
-    widest = max((window.mean_band or 0.0) for window in survey.windows) or 1.0
+    widest = max((window.mean_band[1] for window in survey.windows if window.mean_band is not None), default=1.0)
     for window in survey.windows[:ROWS_SHOWN]:
-        band = window.mean_band
-        shown = "" if band is None else "█" * max(1, round(24 * band / widest))
         counts = [f"{count:,}" for count in window.users_per_rung]
-        table.add_row(window.title, *counts, "" if band is None else f"±{band / 2:.2%}", Text(shown, style="cyan"))
+        if window.mean_band is None:
+            table.add_row(window.title, *counts, "", "")
+            continue
+        scale, band = window.mean_band
+        shown = "█" * max(1, round(24 * band / widest))
+        table.add_row(window.title, *counts, f"±{scale.short(band / 2)}", Text(shown, style="cyan"))
     return table
 
 
-def bar(row: ValueRow, top: float) -> Text:
-    """Draw band, estimate and truth on a scale from 0 to `top`.
+def bar(row: ValueRow, low: float, high: float) -> Text:
+    """Draw band, estimate and truth on an axis from `low` to `high`.
 
-    >>> bar(ValueRow("a", 0.5, 0.25, 0.75, 0.6), 1.0).plain.count("━") > 10
+    >>> bar(ValueRow("a", 0.5, 0.25, 0.75, 0.6), 0.0, 1.0).plain.count("━") > 10
     True
     """
     cells = [" "] * BAR_CELLS
     if row.estimate is None or row.lower is None or row.upper is None:
         return Text("".join(cells))
-    for i in range(_cell(row.lower, top), _cell(row.upper, top) + 1):
+    for i in range(_cell(row.lower, low, high), _cell(row.upper, low, high) + 1):
         cells[i] = "━"
-    cells[_cell(row.estimate, top)] = "●"
+    cells[_cell(row.estimate, low, high)] = "●"
     text = Text("".join(cells), style="cyan")
     if row.truth is not None:
-        at = _cell(row.truth, top)
+        at = _cell(row.truth, low, high)
         inside = row.lower <= row.truth <= row.upper
         text.plain = text.plain[:at] + ("◆" if text.plain[at] == "●" else "│") + text.plain[at + 1 :]
         text.stylize("bold green" if inside else "bold red", at, at + 1)
     return text
 
 
-def _cell(value: float, top: float) -> int:
-    return min(max(round(value / top * (BAR_CELLS - 1)), 0), BAR_CELLS - 1)
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
-
-
-def _band(row: ValueRow) -> str:
-    return band_text(row.lower, row.upper, digits=1, percent=True)
+def _cell(value: float, low: float, high: float) -> int:
+    return min(max(round((value - low) / (high - low) * (BAR_CELLS - 1)), 0), BAR_CELLS - 1)

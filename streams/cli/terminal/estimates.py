@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from producers.survey.survey import Survey
-from streams.cli.terminal.numbers import band_text
+from streams.cli.terminal.numbers import Scale, axis, scales_of
 from streams.windows.record import AlertBound, EstimateRecord, ValueEstimate
 from streams.windows.settled import WindowState, settles_ms, window_state
 
@@ -101,17 +101,19 @@ def survey_view(
     if not records:
         return Group(head, Text(f"  no settled window yet{_first(survey, states, now_ms)}", style="yellow"), *waiting)
     newest = records[0]
-    rows = sorted(newest.values, key=lambda row: -(row.estimate if row.estimate is not None else float("-inf")))
-    shown = rows[:VALUES_SHOWN]
-    past: dict[str, list[float | None]] = {row.value: [] for row in shown}
-    for record in reversed(records):
-        found = {row.value: row.estimate for row in record.values}
-        for value, line in past.items():
-            line.append(found.get(value))
-    table = _table(newest, shown, past, _ends(records, past), signs)
-    parts: list[RenderableType] = [head, Text(f"  {_title(newest)}", style="dim"), table]
-    if len(rows) > len(shown):
-        parts.append(Text(f"  {len(rows) - len(shown)} more values; --json and --csv have all", style="dim"))
+    parts: list[RenderableType] = [head, Text(f"  {_title(newest)}", style="dim")]
+    for scale, labels in scales_of(survey, [row.value for row in newest.values]).items():
+        chosen = [row for row in newest.values if row.value in set(labels)]
+        rows = sorted(chosen, key=lambda row: -(row.estimate if row.estimate is not None else float("-inf")))
+        shown = rows[:VALUES_SHOWN]
+        past: dict[str, list[float | None]] = {row.value: [] for row in shown}
+        for record in reversed(records):
+            found = {row.value: row.estimate for row in record.values}
+            for value, line in past.items():
+                line.append(found.get(value))
+        parts.append(_table(newest, shown, past, scale, signs))
+        if len(rows) > len(shown):
+            parts.append(Text(f"  {len(rows) - len(shown)} more values; --json and --csv have all", style="dim"))
     parts += [Text(f"  {clean(note)}", style="dim") for note in newest.notes]
     if newest.contradicted:
         parts.append(Text(f"  {_contradiction(newest)}", style="bold yellow"))
@@ -122,32 +124,31 @@ def _table(
     newest: EstimateRecord,
     shown: Sequence[ValueEstimate],
     past: Mapping[str, Sequence[float | None]],
-    ends: tuple[float, float],
+    scale: Scale,
     signs: Signs,
 ) -> Table:
-    """Lay out the values of the newest settled window, each with its band and its past."""
-    low, high = ends
+    """Lay out the values of the newest settled window that have one scale, each with its band and its past."""
+    numbers = [number for line in past.values() for number in line]
+    low, high = scale.ends([*numbers, *(end for row in shown for end in (row.lower, row.upper))])
     alerts = {alert.value: alert for alert in sorted(newest.alerts, key=lambda alert: alert.firing)}
     table = Table(box=None, padding=(0, 1))
     table.add_column("value", overflow="ellipsis", max_width=30)
     table.add_column("estimate", justify="right")
     table.add_column(f"{1 - newest.alpha:.0%} band", justify="right", no_wrap=True)
-    table.add_column(
-        f"{_short(low)}{'':{BAR_CELLS - len(_short(low)) - len(_short(high))}}{_short(high)}", no_wrap=True
-    )
+    table.add_column(axis(scale, low, high, BAR_CELLS), no_wrap=True)
     table.add_column(f"last {len(next(iter(past.values()), ()))} settled", no_wrap=True)
     if newest.alerts:
         table.add_column("rule")
     for row in shown:
         cells: list[Text] = [
             Text(clean(row.value)),
-            Text(_number(row.estimate)),
-            Text(band_text(row.lower, row.upper, digits=4)),
+            Text(scale.text(row.estimate)),
+            Text(scale.band(row.lower, row.upper)),
             Text(band_bar(row, low, high, signs), style="cyan"),
             Text(sparkline(past[row.value], low, high, signs)),
         ]
         if newest.alerts:
-            cells.append(_rule(alerts.get(row.value)))
+            cells.append(_rule(alerts.get(row.value), scale))
         table.add_row(*cells)
     return table
 
@@ -174,14 +175,6 @@ def _first(survey: Survey, states: Sequence[tuple[EstimateRecord, WindowState]],
     return "" if soonest is None else f": the first settles in {soonest / 1_000:.0f} s"
 
 
-def _ends(records: Sequence[EstimateRecord], values: Container[str]) -> tuple[float, float]:
-    """Return the ends of the scale: 0 is on it, and so is the newest band; shares begin at 0."""
-    numbers = [row.estimate for record in records for row in record.values if row.value in values]
-    numbers += [end for row in records[0].values if row.value in values for end in (row.lower, row.upper)]
-    known = [number for number in numbers if number is not None]
-    return min([0.0, *known]) if min(known, default=0.0) < -0.2 else 0.0, max([0.05, *known])
-
-
 def _title(record: EstimateRecord) -> str:
     rungs = " / ".join(f"{users:,}" for users in record.users_per_rung)
     made = f"{record.method}, rungs = {record.assumption}"
@@ -199,20 +192,13 @@ def _when(record: EstimateRecord) -> str:
     return datetime.fromtimestamp(record.window_start_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _rule(alert: AlertBound | None) -> Text:
+def _rule(alert: AlertBound | None, scale: Scale) -> Text:
     if alert is None:
         return Text("")
     if alert.bound is None:
         return Text("no bound", style="dim")
     end, sign = ("lower", ">") if alert.side == "above" else ("upper", "<")
+    bound, threshold = scale.text(alert.bound), scale.short(alert.threshold)
     if alert.firing:
-        return Text(f"FIRING: {end} bound {alert.bound:.4f} {sign} {alert.threshold:g}", style="bold red")
-    return Text(f"quiet: {end} bound {alert.bound:.4f}, fires {sign} {alert.threshold:g}", style="dim")
-
-
-def _number(number: float | None) -> str:
-    return "-" if number is None else f"{number:.4f}"
-
-
-def _short(number: float) -> str:
-    return f"{number:.3g}"
+        return Text(f"FIRING: {end} bound {bound} {sign} {threshold}", style="bold red")
+    return Text(f"quiet: {end} bound {bound}, fires {sign} {threshold}", style="dim")

@@ -21,7 +21,7 @@ QUIET = {
     "jitter": 'jitter = "2h"',
     "size": 'size = "1d"',
     "retention": 'retention = "9d"',
-    "lifetime": "lifetime = 1000",
+    "lifetime": "lifetime = 100",
     "shards": "shards = 64",
 }
 
@@ -99,7 +99,11 @@ def test_one_rung_needs_no_assumption() -> None:
         ),
         ({"ladder": "ladder = [1, 2, 2.01]"}, r"rung 2 \(epsilon 2\.01\) narrows the band by less than 5%"),
         ({"lifetime": "lifetime = 0.7"}, "the lifetime budget of 0.7 never pays for rung 1, 2; raise it"),
-        ({"size": 'size = "1s"'}, "the lifetime budget is used up within a day of answering"),
+        (
+            {"size": 'size = "1s"', "jitter": 'jitter = "500ms"'},
+            r'spends 172,800 a day and has used up its budget of 100 after 50s;.* With window.size = "14h 24m" it',
+        ),
+        ({"lifetime": "lifetime = 1000"}, r"budget.lifetime = 1000 protects nobody: .* spends 2 a day, .* at most 100"),
         ({"ladder": "ladder = [1, 2, 9]"}, "at epsilon 9 an answer is almost always the true value"),
         ({"jitter": 'jitter = "0s"'}, "without jitter the moment of sending links the windows"),
         ({"shards": "shards = 4"}, "4 shards cannot keep 8 partitions busy"),

@@ -3,10 +3,14 @@
 import io
 from collections.abc import Sequence
 
+import pytest
+import tomli_w
 from rich.console import Console
 
+from producers.survey.survey import parse_survey
 from streams.cli.terminal.demo import SurveyView, WindowView, render, window_view
 from streams.windows.settled import WindowState
+from tests.support.examples import EXAMPLES, survey_file
 from tests.support.exporter import record_of
 from tests.support.surveys import WEEK, survey
 
@@ -38,3 +42,23 @@ def test_before_a_window_has_settled_it_says_when() -> None:
     text = shown([view(0.987, "open")], 12.2)
     assert "no settled window yet: the first settles in 12 s" in text
     assert "98.7%" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "expected"),
+    [
+        ("mean", [21.906], ["21.91", "21.81 to 22.01", "truth"]),
+        ("lpp", [0.25, -0.5, 0.25, -0.5, 0.25, -0.5], ["25.0%", "15.0% to 35.0%", "-0.5000", "-0.6000 to -0.4000"]),
+    ],
+)
+def test_numbers_have_the_unit_of_their_quantity(name: str, numbers: list[float], expected: list[str]) -> None:
+    [found] = [example for example in EXAMPLES if example.name == name]
+    known = parse_survey(tomli_w.dumps(survey_file(found)))
+    numbers = numbers[: len(known.mechanism.labels)]
+    window = window_view(known, record_of(known, WEEK, numbers), numbers, "settled", NOW_MS)
+    text = shown([window])
+    for part in expected:
+        assert part in text
+    if name == "mean":
+        assert "%" not in text.replace("95 % band", "")
+        assert "±0.1" in text

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 import pytest
+import tomli_w
 from rich.console import Console
 
 from producers.survey.survey import Survey, parse_survey
@@ -22,6 +23,7 @@ from streams.cli.terminal.estimates import (
 )
 from streams.store.contract import StoreUnavailableError
 from streams.windows.record import AlertBound, EstimateRecord, ValueEstimate
+from tests.support.examples import EXAMPLES, survey_file
 from tests.support.surveys import WEEK, survey, survey_text
 
 MINUTE_MS = 60_000
@@ -58,8 +60,8 @@ def test_the_newest_window_is_told_in_full_and_the_others_as_a_line() -> None:
     assert "Which colour do you like most?" in text
     assert "60 users (30 / 20 / 10 by rung), pooled" in text
     [red] = [line for line in text.splitlines() if line.strip().startswith("red")]
-    assert "0.6000" in red
-    assert "0.5000 to 0.7000" in red
+    assert "60.00%" in red
+    assert "50.00% to 70.00%" in red
     assert red.rstrip().endswith("▄▇"), "oldest first, on one scale"
     [blue] = [line for line in text.splitlines() if line.strip().startswith("blue")]
     assert "-  " in blue
@@ -77,8 +79,8 @@ def test_the_noise_of_an_open_window_is_not_shown() -> None:
     # The newest window is open for 50 s; the one before settles 32 s after its end, 22 s from now.
     text = shown(known, records, now_ms=WEEK + 10_000)
     assert "newest settled window, from" in text
-    assert "0.9900" not in text
-    assert "0.8800" not in text
+    assert "99.00%" not in text
+    assert "88.00%" not in text
     assert text.index("green") < text.index("blue") < text.index("red"), "ordered by the settled window"
     assert "60 users so far, open for another 50 s" in text
     assert "60 users so far, not all rungs released yet, settles in 22 s" in text
@@ -88,7 +90,7 @@ def test_before_a_window_has_settled_it_says_when() -> None:
     known = survey()
     text = shown(known, [record(known, 0, [0.99, -0.4, 0.3])], now_ms=WEEK + 10_000)
     assert "no settled window yet: the first settles in 82 s" in text
-    assert "0.99" not in text
+    assert "99.00%" not in text
 
 
 def test_a_contradicted_assumption_is_told() -> None:
@@ -107,17 +109,17 @@ def test_a_band_never_reads_as_if_it_had_no_width() -> None:
         ValueEstimate("blue", 0.0, 1e-9, -0.00001, 0.00001),
     ]
     text = shown(known, [record(known, 0, [None] * 3, values=rows)])
-    assert "0.2100000 to 0.2100003" in text
-    assert "0.0000 to 0.0000" not in text
-    assert "-0.00001 to 0.00001" in text
+    assert "21.00000% to 21.00003%" in text
+    assert "0.00% to 0.00%" not in text
+    assert "-0.001% to 0.001%" in text
 
 
 def test_rules_are_told_beside_their_values() -> None:
     known = parse_survey(survey_text() + '\n[[alert]]\nvalue = "red"\nabove = 0.4')
     alerts = [AlertBound("red", "above", 0.4, 0.01, 0.45), AlertBound("green", "below", 0.1, 0.01, 0.3)]
     text = shown(known, [record(known, 0, [0.6, 0.3, 0.1], alerts=alerts)])
-    assert "FIRING: lower bound 0.4500 > 0.4" in text
-    assert "quiet: upper bound 0.3000, fires < 0.1" in text
+    assert "FIRING: lower bound 45.00% > 40%" in text
+    assert "quiet: upper bound 30.00%, fires < 10%" in text
 
 
 def test_a_survey_without_estimates_says_so() -> None:
@@ -195,3 +197,30 @@ def test_watching_goes_on_while_redis_is_away() -> None:
     assert next(looks) == ([], "")
     assert next(looks) == ([], "Redis does not answer: no route")
     assert next(looks) == ([(known, [])], "")
+
+
+def example(name: str) -> Survey:
+    [found] = [example for example in EXAMPLES if example.name == name]
+    return parse_survey(tomli_w.dumps(survey_file(found)))
+
+
+def test_a_mean_is_told_in_its_unit_and_not_as_a_share() -> None:
+    known = example("mean")
+    [label] = known.mechanism.labels
+    alert = AlertBound(label, "above", 20.0, 0.01, 21.5)
+    text = shown(known, [record(known, 0, [21.906], alerts=[alert])], now_ms=WEEK + 10**9)
+    assert "21.91" in text
+    assert "21.81 to 22.01" in text
+    assert "FIRING: lower bound 21.50 > 20" in text
+    assert "%" not in text.replace("95% band", "")
+
+
+def test_shares_and_means_of_keys_have_tables_of_their_own() -> None:
+    known = example("lpp")
+    values = [0.25 if quantity.kind == "share" else -0.5 for quantity in known.mechanism.quantities]
+    lines = shown(known, [record(known, 0, values)], now_ms=WEEK + 10**9).splitlines()
+    for quantity in known.mechanism.quantities:
+        [line] = [line for line in lines if line.strip().startswith(quantity.label)]
+        assert ("25.00%" in line, "%" in line) == ((True, True) if quantity.kind == "share" else (False, False)), line
+        assert quantity.kind == "share" or "-0.6000 to -0.4000" in line
+    assert sum("95% band" in line for line in lines) == 2
