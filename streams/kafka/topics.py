@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # no __all__
 
 from producers.survey.survey import Survey
 from streams.failures import OutsideError
-from streams.kafka.errors import DENIED, KafkaDownError, Troubles
+from streams.kafka.errors import DENIED, Troubles
 from streams.settings import Settings
 
 DAY_MS = 86_400_000
@@ -115,24 +115,6 @@ class Topics:
         self._admin = self._troubles.client(AdminClient)
         self._timeout_seconds = timeout_seconds
         self._is_embedded = False
-
-    def ping(self) -> None:
-        """Return if a broker answers.
-
-        Raises:
-            KafkaDownError: none does.
-            KafkaDeniedError: the broker refuses the password.
-        """
-        try:
-            # Not the topics: there may be thousands.
-            self._admin.describe_cluster(request_timeout=self._timeout_seconds).result(2 * self._timeout_seconds)
-        except KafkaException as error:
-            self._admin.poll(0)
-            raise self._troubles.explained(error.args[0]) from error
-        except TimeoutError as error:
-            waited = 2 * self._timeout_seconds
-            raise KafkaDownError(f"no broker answered within {waited:g} s; check THAW_KAFKA") from error
-        self._troubles.forget()
 
     def partitions(self, *needed: str) -> dict[str, int]:
         """Return the number of partitions of every topic that this user may see.

@@ -9,10 +9,11 @@ import logging
 import threading
 from typing import Final
 
+from confluent_kafka import Consumer
 from prometheus_client import Gauge
 
 from streams.failures import OutsideError
-from streams.kafka.topics import Topics
+from streams.kafka.errors import Troubles
 from streams.logs import StateLog
 from streams.settings import Settings
 
@@ -24,12 +25,21 @@ ANSWER_SECONDS: Final = 3.0
 
 
 def watch_kafka(settings: Settings, up: Gauge, stop: threading.Event) -> None:
-    """Set the gauge to 1 while the brokers answer and to 0 while they do not, until `stop` is set."""
-    topics = Topics(settings, timeout_seconds=ANSWER_SECONDS)
+    """Set the gauge to 1 while the brokers answer and to 0 while they do not, until `stop` is set.
+
+    A consumer asks for one topic: it never creates it, and requests of an admin client can abort the whole process in
+    librdkafka 2.16 when a broker that hung answers again with an error.
+    """
+    troubles = Troubles(settings)
+    client = troubles.client(Consumer, **{"group.id": f"{settings.prefix}thaw-readers"})
     state = StateLog(logger, "Kafka")
+
+    def ask(seconds: float) -> object:
+        return client.list_topics(settings.reports_topic, timeout=seconds)
+
     while not stop.is_set():
         try:
-            topics.ping()
+            troubles.asked(client, ask, ANSWER_SECONDS)
         except OutsideError as error:
             up.set(0)
             state.down(error)
@@ -37,3 +47,4 @@ def watch_kafka(settings: Settings, up: Gauge, stop: threading.Event) -> None:
             up.set(1)
             state.up()
         stop.wait(ASK_SECONDS)
+    client.close()
