@@ -23,7 +23,7 @@ from streams.settings import Settings
 from streams.store.connect import open_store
 from tests.support.deadline import until
 from tests.support.exporter import record_of
-from tests.support.services import running
+from tests.support.services import fresh_name, running
 from tests.support.surveys import survey, survey_text
 
 pytestmark = pytest.mark.real
@@ -130,13 +130,14 @@ def stream_lines(stream: Any, start: bytes, count: int) -> list[bytes]:
     return found
 
 
-def test_a_kafka_that_hangs_is_named_by_the_workers(redis_url: str, key_prefix: str, tmp_path: Path) -> None:
-    with running(ApacheKafka) as kafka, exporter(tmp_path, redis_url, THAW_PREFIX=key_prefix) as served:
+def test_a_kafka_that_hangs_is_named_by_the_workers(redis_url: str, tmp_path: Path) -> None:
+    prefix = f"{fresh_name()}."
+    with running(ApacheKafka) as kafka, exporter(tmp_path, redis_url, THAW_PREFIX=prefix) as served:
         assert (served.health()["kafka"], served.health()["workers_alive"]) == ("unknown", 0)
         env = {
             "THAW_REDIS": redis_url,
             "THAW_KAFKA": kafka.address,
-            "THAW_PREFIX": key_prefix,
+            "THAW_PREFIX": prefix,
             "THAW_SURVEYS": str(tmp_path),
             "THAW_INSTANCE": "w1",
             "THAW_WORKER_PORT": "0",
