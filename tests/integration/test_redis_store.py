@@ -15,6 +15,7 @@ from streams.local.redis import Redis
 from streams.store.contract import ShardBatch, StoreCorruptError, StoreUnavailableError
 from streams.store.counters import Counters
 from streams.store.redis import RedisStore
+from streams.store.redis_sources import Source
 from streams.store.shape import KEEP_MS, Key, Shape
 from streams.worker.applier import Applier
 from streams.worker.fold import Cached, fold
@@ -92,6 +93,7 @@ def use_everything(store: RedisStore) -> None:
     assert store.unreadable.lock(BITS_IN_GROUPS.id, WINDOW, 60_000)
     unreadable = Key(BITS_IN_GROUPS.id, WINDOW, 1)
     assert store.log.set_aside(unreadable, store.log.seen([unreadable])[unreadable])
+    store.sources.claim(TOPIC, Source("cluster", "topic"))
     for window_ms in (None, WINDOW):
         assert store.states.swap(BITS_IN_GROUPS.id, "bound", window_ms, b"", b"1", NOW_MS)
 
