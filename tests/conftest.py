@@ -70,4 +70,4 @@ def topic_prefix() -> str:
 @pytest.fixture
 def key_prefix() -> str:
     """Fresh prefix for the Redis keys of one test."""
-    return fresh_name() + ":"
+    return fresh_name() + "."

@@ -48,7 +48,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     folder = tmp_path_factory.mktemp("surveys")
     (folder / "colour.toml").write_text(survey_text())
     colour = parse_survey(survey_text(), "colour.toml")
-    prefix = fresh_name() + ":"
+    prefix = fresh_name() + "."
     window_ms = colour.windows.latest(system_clock())
     store = RedisStore.connect(redis_url, prefix=prefix)
     secret = store.queue.lock(colour.id, window_ms, 60_000)
