@@ -28,7 +28,7 @@ from streams.settings import Settings
 from streams.store.shape import Key
 from tests.integration.workers import System, run_thaw
 from tests.support.deadline import until
-from tests.support.services import running
+from tests.support.services import missing, running
 
 pytestmark = pytest.mark.real
 
@@ -116,7 +116,7 @@ def test_a_full_disk_stops_counting_until_there_is_room_and_no_longer(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root can mount a small file system for Redis")
+        missing("only root can mount a small file system for Redis")
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)], check=True)
@@ -168,12 +168,12 @@ def test_a_second_worker_is_told_which_flag_gives_it_a_port(
 
 def test_a_thread_that_ends_by_an_error_ends_the_process() -> None:
     program = (
-        "import logging, time\n"
+        "import logging, threading\n"
         "from streams.worker.driver import exit_now\n"
         "from streams.worker.threads import start_thread\n"
         "logging.basicConfig()\n"
         "start_thread('estimates', lambda: {}['missing'], exit_now)\n"
-        "time.sleep(60)\n"
+        "threading.Event().wait()\n"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 75

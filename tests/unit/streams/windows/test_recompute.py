@@ -16,14 +16,15 @@ from producers.survey.survey import Survey
 from producers.wire.frames import Reports, encode
 from producers.wire.shards import shards_of, shards_of_partition
 from streams.kafka.messages import FetchBatch, Outgoing, PublishError, Record
+from streams.store.contract import Store
 from streams.store.shape import Shape
 from streams.windows.latency import Latencies
-from streams.windows.recompute import LOCK_MS, Recomputer
+from streams.windows.recompute import LOCK_MS, Publish, Recomputer
 from streams.windows.record import RecordError, decode_estimate, make_record
 from streams.worker.applier import Applier
 from streams.worker.fold import DeadLetter
 from streams.worker.table import Table
-from streams.worker_metrics import worker_metrics
+from streams.worker_metrics import WorkerMetrics, worker_metrics
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
@@ -86,6 +87,21 @@ class Outbox:
         self.messages += messages
 
 
+def recomputing(
+    store: Store,
+    known: Known,
+    publish: Publish,
+    clock: ManualClock,
+    *,
+    metrics: WorkerMetrics | None = None,
+    latencies: Latencies | None = None,
+) -> Recomputer:
+    """Return what recomputes the windows of a store."""
+    return Recomputer(
+        store, known, publish, "estimates", fold=Table.of_log, clock=clock, metrics=metrics, latencies=latencies
+    )
+
+
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock(WEEK + 100_000)  # all rungs of the window are open
@@ -99,7 +115,7 @@ def store(clock: ManualClock) -> MemoryStore:
 def test_a_marked_window_is_estimated_stored_and_published(store: MemoryStore, clock: ManualClock) -> None:
     colour, outbox = survey(lifetime=INDEPENDENT), Outbox()
     fill(store, colour, clock, 3_000, WEEK)
-    assert Recomputer(store, Known(colour), outbox, "estimates", fold=Table.of_log, clock=clock).tick() == 1
+    assert recomputing(store, Known(colour), outbox, clock).tick() == 1
     payload = store.estimates.read(colour.id, WEEK)
     assert payload is not None
     record = decode_estimate(payload)
@@ -121,14 +137,14 @@ def test_a_marked_window_is_estimated_stored_and_published(store: MemoryStore, c
     assert store.queue.entries() == []
     [message] = outbox.messages
     assert (message.topic, message.key, message.value) == ("estimates", f"{colour.id}:{WEEK}".encode(), payload)
-    assert Recomputer(store, Known(colour), outbox, "estimates", fold=Table.of_log, clock=clock).tick() == 0
+    assert recomputing(store, Known(colour), outbox, clock).tick() == 0
 
 
 def test_a_window_that_another_worker_holds_is_left_to_it(store: MemoryStore, clock: ManualClock) -> None:
     colour, outbox = survey(), Outbox()
     fill(store, colour, clock, 10, WEEK)
     assert store.queue.lock(colour.id, WEEK, LOCK_MS) is not None
-    mine = Recomputer(store, Known(colour), outbox, "estimates", fold=Table.of_log, clock=clock)
+    mine = recomputing(store, Known(colour), outbox, clock)
     assert mine.tick() == 0
     clock.advance(LOCK_MS + 1)
     assert mine.tick() == 1, "a lock of a worker that died runs out"
@@ -143,7 +159,7 @@ def test_reports_that_come_during_the_estimate_keep_the_mark(store: MemoryStore,
             clock.advance(1)
             fill(store, colour, clock, 10, WEEK, seed=2)
 
-    recomputer = Recomputer(store, Known(colour), publish, "estimates", fold=Table.of_log, clock=clock)
+    recomputer = recomputing(store, Known(colour), publish, clock)
     assert recomputer.tick() == 1
     assert [queued.window_ms for queued in store.queue.entries()] == [WEEK]
 
@@ -151,7 +167,7 @@ def test_reports_that_come_during_the_estimate_keep_the_mark(store: MemoryStore,
 def test_a_broker_that_is_away_leaves_the_mark_and_frees_the_lock(store: MemoryStore, clock: ManualClock) -> None:
     colour, outbox = survey(), Outbox()
     fill(store, colour, clock, 10, WEEK)
-    recomputer = Recomputer(store, Known(colour), outbox, "estimates", fold=Table.of_log, clock=clock)
+    recomputer = recomputing(store, Known(colour), outbox, clock)
     outbox.away = True
     with pytest.raises(PublishError):
         recomputer.tick()
@@ -171,9 +187,7 @@ def test_an_estimate_whose_lock_ran_out_is_thrown_away(store: MemoryStore, clock
             clock.advance(LOCK_MS + 1)
         return False
 
-    recomputer = Recomputer(
-        FaultyStore(store, slow), Known(colour), outbox, "estimates", fold=Table.of_log, clock=clock
-    )
+    recomputer = recomputing(FaultyStore(store, slow), Known(colour), outbox, clock)
     assert recomputer.tick() == 0
     assert store.estimates.read(colour.id, WEEK) is None
     assert outbox.messages == []
@@ -194,7 +208,7 @@ def test_one_window_that_cannot_be_estimated_does_not_stop_the_others(
         return right(tally, **options)
 
     monkeypatch.setattr(estimator_of(colour.mechanism), "estimate", sometimes)
-    recomputer = Recomputer(store, Known(colour), outbox, "estimates", fold=Table.of_log, clock=clock, metrics=metrics)
+    recomputer = recomputing(store, Known(colour), outbox, clock, metrics=metrics)
     assert recomputer.tick() == 1
     assert [queued.window_ms for queued in store.queue.entries()] == [WEEK]
     assert metrics.registry.get_sample_value("thaw_worker_recompute_failures_total") == 1
@@ -203,7 +217,7 @@ def test_one_window_that_cannot_be_estimated_does_not_stop_the_others(
 def test_the_window_of_an_unknown_survey_waits(store: MemoryStore, clock: ManualClock) -> None:
     colour = survey()
     fill(store, colour, clock, 10, WEEK)
-    assert Recomputer(store, Known(), Outbox(), "estimates", fold=Table.of_log, clock=clock).tick() == 0
+    assert recomputing(store, Known(), Outbox(), clock).tick() == 0
     assert len(store.queue.entries()) == 1
 
 
@@ -211,7 +225,7 @@ def test_a_window_whose_counts_expired_leaves_the_queue(store: MemoryStore, cloc
     colour = survey()
     fill(store, colour, clock, 10, WEEK)
     clock.advance(Shape.of(colour).life_ms)
-    assert Recomputer(store, Known(colour), Outbox(), "estimates", fold=Table.of_log, clock=clock).tick() == 0
+    assert recomputing(store, Known(colour), Outbox(), clock).tick() == 0
     assert store.queue.entries() == []
     assert store.estimates.read(colour.id, WEEK) is None
 
@@ -229,7 +243,7 @@ def test_rungs_that_disagree_make_the_estimate_stratified(
 
     monkeypatch.setattr(store.estimates, "tally", lambda *_place: tally)
     store.queue.put([(colour.id, WEEK)])
-    assert Recomputer(store, Known(colour), Outbox(), "estimates", fold=Table.of_log, clock=clock).tick() == 1
+    assert recomputing(store, Known(colour), Outbox(), clock).tick() == 1
     record = decode_estimate(store.estimates.read(colour.id, WEEK) or b"")
     assert record.method == "stratified"
     assert record.homogeneity_p is not None
@@ -246,13 +260,11 @@ def test_latency_runs_from_emission_to_the_stored_estimate(store: MemoryStore, c
     fill(store, colour, clock, 10, WEEK)
     latencies.applied((colour.id, WEEK), [(sent_ms, 2)], clock())
     clock.advance(700)
-    recomputer = Recomputer(
+    recomputer = recomputing(
         store,
         Known(colour),
         Outbox(),
-        "estimates",
-        fold=Table.of_log,
-        clock=clock,
+        clock,
         metrics=metrics,
         latencies=latencies,
     )
@@ -267,14 +279,12 @@ def test_frames_from_here_are_settled_by_estimates_of_another_worker(store: Memo
     fill(store, colour, clock, 10, WEEK)
     latencies.applied((colour.id, WEEK), [(clock() - 1_000, 1)], clock())
     clock.advance(500)
-    Recomputer(store, Known(colour), Outbox(), "estimates", fold=Table.of_log, clock=clock).tick()
-    Recomputer(
+    recomputing(store, Known(colour), Outbox(), clock).tick()
+    recomputing(
         store,
         Known(colour),
         Outbox(),
-        "estimates",
-        fold=Table.of_log,
-        clock=clock,
+        clock,
         metrics=metrics,
         latencies=latencies,
     ).tick()
@@ -286,16 +296,14 @@ def test_frames_noted_after_the_counts_were_read_are_settled_when_nothing_is_que
 ) -> None:
     colour, metrics, latencies = survey(), worker_metrics(), Latencies()
     fill(store, colour, clock, 10, WEEK)
-    Recomputer(store, Known(colour), Outbox(), "estimates", fold=Table.of_log, clock=clock).tick()
+    recomputing(store, Known(colour), Outbox(), clock).tick()
     clock.advance(1)
     latencies.applied((colour.id, WEEK), [(clock() - 1_001, 1)], clock())
-    recomputer = Recomputer(
+    recomputer = recomputing(
         store,
         Known(colour),
         Outbox(),
-        "estimates",
-        fold=Table.of_log,
-        clock=clock,
+        clock,
         metrics=metrics,
         latencies=latencies,
     )
@@ -326,9 +334,7 @@ def test_the_thread_goes_on_when_the_store_was_away(store: MemoryStore, clock: M
         if messages:
             stop.set()
 
-    Recomputer(
-        FaultyStore(store, shaky), Known(colour), publish, "estimates", fold=Table.of_log, clock=clock, metrics=metrics
-    ).run(stop, 0.001)
+    recomputing(FaultyStore(store, shaky), Known(colour), publish, clock, metrics=metrics).run(stop, 0.001)
     assert len(outbox.messages) == 1
     assert metrics.registry.get_sample_value("thaw_worker_store_up") == 1
 
@@ -364,7 +370,7 @@ def test_a_window_whose_mark_was_lost_in_a_power_cut_is_estimated_all_the_same(
     fill(store, colour, clock, 100, WEEK)
     for queued in store.queue.entries():
         store.queue.remove(queued)
-    recomputer = Recomputer(store, Known(colour), outbox, "estimates", fold=Table.of_log, clock=clock)
+    recomputer = recomputing(store, Known(colour), outbox, clock)
     assert recomputer.tick() == 0
     store.restore(store.snapshot())
     assert recomputer.tick() == 1
