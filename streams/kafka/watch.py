@@ -27,8 +27,8 @@ ANSWER_SECONDS: Final = 3.0
 def watch_kafka(settings: Settings, up: Gauge, stop: threading.Event) -> None:
     """Set the gauge to 1 while the brokers answer and to 0 while they do not, until `stop` is set.
 
-    A consumer asks for one topic: it never creates it, and requests of an admin client can abort the whole process in
-    librdkafka 2.16 when a broker that hung answers again with an error.
+    A consumer asks for one topic, which it never creates. DescribeCluster of an admin client would be shorter, but
+    aborts the whole process in librdkafka 2.16 when a broker that hung answers again.
     """
     troubles = Troubles(settings)
     client = troubles.client(Consumer, **{"group.id": f"{settings.prefix}thaw-readers"})
