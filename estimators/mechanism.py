@@ -10,11 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.channels.bits import BitChannel
 from estimators.exact.randomness import Bits
 
 
@@ -28,6 +29,10 @@ class ParameterError(ValueError):
     def __init__(self, field: str, value: object, remedy: str) -> None:
         super().__init__(f"{field}: {remedy}; got {value!r}")
         self.field, self.value, self.remedy = field, value, remedy
+
+    def __reduce__(self) -> tuple[type[ParameterError], tuple[str, object, str]]:
+        """Travel to another process: by default only the text would."""
+        return ParameterError, (self.field, self.value, self.remedy)
 
 
 @dataclass(frozen=True)
@@ -63,17 +68,61 @@ class Drawn:
 
 
 @dataclass(frozen=True)
+class OneHot:
+    """Answers that are one-hot vectors, one bit per value: what the likelihood of whole reports needs.
+
+    channels: one per rung. shielded: the first bits, whose probabilities are all the same on a rung; each other bit is
+    set by its own value only. places[i]: the bit of label i.
+    """
+
+    channels: tuple[BitChannel, ...]
+    shielded: int
+    places: NDArray[np.int64]
+
+
+Protection = Literal["every value", "sensitive values", "nothing"]
+"""What stays hidden from whoever sees all answers of one device."""
+
+
+@dataclass(frozen=True)
 class Guarantee:
-    """The privacy guarantee: one sentence for the people whose data it is, the threat model, whether it is local."""
+    """The privacy guarantee: one sentence for the people whose data it is, the threat model, what is protected."""
 
     sentence: str
     threat_model: str
-    local: bool = True
-    """False: not local differential privacy; a survey must state that it accepts the risk."""
+    protects: Protection = "every value"
+    reveals_most: bool = False
+    """Most people's value may be read from their answer, although sensitive ones are protected."""
+
+    @property
+    def local(self) -> bool:
+        """Whether it is local differential privacy, for every value."""
+        return self.protects == "every value"
+
+    @property
+    def is_risk(self) -> bool:
+        """Whether a survey must state that it accepts the risk."""
+        return self.protects == "nothing" or self.reveals_most
+
+
+@dataclass(frozen=True)
+class Attacker:
+    """Someone who is after one person's value: what they see and know, and what is left of the guarantee."""
+
+    sees: str
+    learns: str
+    epsilon: float | None = None
+    """The loss against them; inf where it has no bound, None where it is no single number."""
+    delta: float | None = None
+    """The probability with which even that does not hold."""
 
 
 QuantityKind = Literal["share", "mean"]
 """share: a part of all devices, between 0 and 1. mean: a number in a unit of its own."""
+
+
+Subject = Literal["value", "string", "key"]
+"""What a label names: a value of the survey, one string of an open list, or a key that a person may have."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +131,7 @@ class Quantity:
 
     label: str
     kind: QuantityKind = "share"
-    subject: Literal["value", "string", "key"] = "value"
-    """What the label names: a value of the survey, one string of an open list, or a key that a person may have."""
+    subject: Subject = "value"
     unit: str = ""
     """The unit of the numbers behind a mean; empty for shares, and where it is not known."""
     low: float = 0.0
@@ -91,6 +139,10 @@ class Quantity:
     """The true quantity lies in [low, high]; an unbiased estimate may lie outside."""
     meaning: str = "share of the devices that answered whose value this is"
     """Completes the sentence: the bounds of this label are bounds of the ..."""
+    name: str = ""
+    """What people read in place of the label: the key of a key-value pair; empty where the label says it."""
+    sensitive: bool = False
+    """A value that must stay hidden, where the mechanism hides only some."""
     always_valid: bool = False
     """True if bounds that hold at every look exist, so that an alert may watch this quantity."""
 
@@ -113,6 +165,10 @@ class Specification(ABC):
     """What a survey may set beside values and ladder: name -> meaning and default."""
     methods: ClassVar[tuple[str, ...]] = ("pooled", "stratified", "mle")
     """The methods of combining rungs that the estimator offers."""
+    exclusive: ClassVar[bool] = True
+    """Every device has exactly one of the labels, so that their shares sum to one."""
+    adds_up: ClassVar[bool] = True
+    """Shares of several labels may be added up: their errors are never with each other, so variances add up at most."""
     guarantee: Guarantee
 
     labels: tuple[str, ...]
@@ -123,6 +179,10 @@ class Specification(ABC):
     groups: int = 1
     copies: int = 1
     """Independent answers that one device sends for one value, each under its own token (k-randomization)."""
+    cards: tuple[int, ...] = ()
+    """Numbers of the cards of every face in a deck, where a dealer hands them out; one deck per group. Else empty."""
+    least_devices: int = 0
+    """Devices that a window must have before anything of it may be published; 0 where the guarantee needs no crowd."""
 
     @classmethod
     @abstractmethod
@@ -148,9 +208,28 @@ class Specification(ABC):
         return tuple(Quantity(label) for label in self.labels)
 
     @property
-    def truth_probabilities(self) -> tuple[float | None, ...]:
-        """Per rung the probability that an answer is the true value; None where an answer is not a single value."""
-        return (None,) * self.rungs
+    def one_hot(self) -> OneHot | None:
+        """How answers are one-hot vectors; None where they are something else."""
+        return None
+
+    @property
+    def truth_probabilities(self) -> tuple[Mapping[str, float], ...]:
+        """Per rung and kind of value the probability that an answer is the true value.
+
+        Empty where an answer is not a single value.
+        """
+        return ({},) * self.rungs
+
+    def sampling_epsilon(self, sample: Self, samples: int) -> float:  # noqa: ARG002  # for those that can
+        """Return what `samples` noisy samples of one permanent answer cost together.
+
+        This specification has one level, that of the permanent answer; each sample is drawn from that answer by
+        `sample`, the same mechanism at the level of one sample. Both levels, and the result, are those of a whole
+        answer.
+        """
+        raise ParameterError(
+            "release.kind", "noisy_sampling", f"{self.name} has no noisy samples: it has one level; list that level"
+        )
 
     def warnings(self) -> tuple[str, ...]:
         """Return what should be changed about values, ladder or parameters although they are valid."""

@@ -2,7 +2,7 @@
 
 Every record of L bits is sent k times, each bit flipped with probability q; only the total over N records is meant to
 be seen. The rule of the paper bounds the likelihood ratio of that total within three standard deviations. That is a
-statement about a crowd with an unstated chance of failure, not local differential privacy: `planning.crowd_delta`
+statement about a crowd with an unstated chance of failure, not local differential privacy: `inference.crowd_delta`
 computes that chance, and `local_epsilon` is what a record loses to anyone who sees its own reports.
 """
 

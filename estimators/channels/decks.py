@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.channels.rows import Rows, loss_of_rows
-from estimators.exact.randomness import Bits
+from estimators.exact.randomness import Bits, below
 from estimators.exact.rounding import exp_decimal, log_ratio_up, scaled_ceil
 
 
@@ -165,30 +165,8 @@ class Deck:
         return 1.0 - middle / self.size
 
 
-def privacy_table(deck: Deck, *, colluders: Sequence[int] = (0, 1, 10)) -> tuple[tuple[str, str], ...]:
-    """Return what may be claimed: pairs of what an attacker sees and knows, and the guarantee that is left."""
-    rows = [("one answer and the composition of the deck", f"epsilon {deck.single_answer_epsilon:.4g}")]
-    for count in colluders:
-        if count:
-            epsilon = deck.collusion_epsilon(count)
-            rows.append((f"one answer and the cards of {count} other people", _epsilon_text(epsilon)))
-    rows += [
-        ("all answers, nothing about the other people", "centred at the epsilon of one answer, not bounded by it"),
-        ("all answers and all other people's values", f"none: (0, {deck.informed_delta:.4g})-DP, epsilon infinite"),
-        (
-            "the published counts alone",
-            "the parity of the number of yes" if _parity_leaks(deck) else "bounds on the number of yes",
-        ),
-        ("dealer and collector together", "none: values are read off unless the card was the middle one"),
-    ]
-    return tuple(rows)
-
-
-def _epsilon_text(epsilon: float) -> str:
-    return "none: epsilon infinite" if math.isinf(epsilon) else f"epsilon {epsilon:.4g}"
-
-
-def _parity_leaks(deck: Deck) -> bool:
+def parity_leaks(deck: Deck) -> bool:
+    """Tell whether published counts give away whether the number of yes is odd."""
     return deck.faces == 2 or (deck.faces == 3 and deck.counts[1] == 0)
 
 
@@ -238,6 +216,19 @@ class Dealer:
             self._left = self._left[take:]
             done += take
         return blocks, faces
+
+
+def draw_card(left: Sequence[int], bits: Bits) -> int:
+    """Draw a face (1..L) from the cards that are left, each with the same probability.
+
+    Repeated until none is left this is a uniformly random order of the deck. `left` must hold a card.
+    """
+    place = int(below(sum(left), 1, bits)[0])
+    for face, count in enumerate(left, 1):
+        if place < count:
+            return face
+        place -= count
+    raise AssertionError("below(n) is smaller than n")
 
 
 def shuffled(deck: Deck, bits: Bits) -> NDArray[np.int64]:

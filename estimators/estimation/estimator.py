@@ -7,9 +7,10 @@ from typing import Generic
 
 import numpy as np
 
-from estimators.estimates import Estimates, Floats, Method, Population
+from estimators.estimates import Estimates, Floats, Method, Population, View
+from estimators.inference.views import views_of
 from estimators.intervals.always_valid import YesNo, confidence_interval
-from estimators.mechanism import S
+from estimators.mechanism import Attacker, S
 from estimators.tally import Tally
 
 
@@ -28,6 +29,22 @@ class Estimator(ABC, Generic[S]):
     def yes_no(self, tally: Tally) -> YesNo | None:  # noqa: ARG002  # for those that can
         """See every label as a yes/no question of its own; None where answers do not allow it."""
         return None
+
+    def views(self, tally: Tally, found: Estimates) -> tuple[View, ...]:
+        """Return the views of an estimate of this tally; none where shares need not sum to one."""
+        return views_of(found, self.yes_no(tally)) if self.specification.exclusive else ()
+
+    def attackers(self) -> tuple[Attacker, ...]:
+        """Return what each kind of attacker can learn, where the guarantee is not one number for all of them."""
+        return ()
+
+    def answer_law(self, population: Population) -> Population:
+        """Return which law the yes/no answers follow when the shares of `population` are meant.
+
+        `sampling` in any case where a device rounds its value at random before it answers: that scatters as drawing
+        people does, at most.
+        """
+        return population
 
     def always_valid(self, tally: Tally, *, alpha: float = 0.05) -> tuple[Floats, Floats] | None:
         """Return bounds per label that hold at all looks of a window's life together with probability 1 - alpha.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from estimators.estimates import Estimates, Method, Population
 from estimators.estimation.estimator import Estimator
 from estimators.inference.decks import estimate_blocks
+from estimators.mechanism import Attacker
 from estimators.mechanisms.improved_christofides import ImprovedChristofides
 from estimators.tally import Tally
 
@@ -26,3 +27,7 @@ class ImprovedChristofidesEstimator(Estimator[ImprovedChristofides]):
             population=population,
             alpha=alpha,
         )
+
+    def attackers(self) -> tuple[Attacker, ...]:
+        """Return what each kind of attacker can learn."""
+        return self.specification.attackers()

@@ -6,9 +6,11 @@ import numpy as np
 
 from estimators.estimates import Estimates, Floats, Method, Population
 from estimators.estimation.estimator import Estimator
+from estimators.inference.crowd_delta import failure_chance, shuffled_failure_chance
 from estimators.inference.pooling_result import Combined, finish, no_estimate
 from estimators.intervals.always_valid import YesNo
 from estimators.intervals.rung_shares import spans, spread_ends
+from estimators.mechanism import Attacker
 from estimators.mechanisms.k_randomization import KRandomization
 from estimators.tally import Tally
 
@@ -50,3 +52,28 @@ class KRandomizationEstimator(Estimator[KRandomization]):
             alpha=alpha,
             notes=(short,) if records < mechanism.least_records else (),
         )
+
+    def attackers(self) -> tuple[Attacker, ...]:
+        """Return what each kind of attacker can learn."""
+        mechanism = self.specification
+        labels, crowd = len(mechanism.labels), mechanism.least_records
+        single, linked = mechanism.channel.flip_epsilon(labels), mechanism.epsilons[0]
+        totals, half = f"totals of {crowd:,} honest records", crowd - crowd // 2
+        found = [
+            self._crowd(totals, failure_chance(mechanism), bound=labels > 1),
+            self._crowd(
+                f"{totals}, and the values of half of them", failure_chance(mechanism, records=half), bound=labels > 1
+            ),
+            self._crowd(
+                f"all copies of {crowd:,} honest records, mixed", shuffled_failure_chance(mechanism), bound=True
+            ),
+            Attacker("one copy of a record", f"epsilon {single:.4g}", single, 0.0),
+        ]
+        if mechanism.copies > 1:
+            linking = f"all {mechanism.copies} copies of a record, linked"
+            found.append(Attacker(linking, f"epsilon {linked:.4g}", linked, 0.0))
+        return tuple(found)
+
+    def _crowd(self, sees: str, delta: float, *, bound: bool) -> Attacker:
+        level, most = self.specification.ladder[0], "at most " if bound else ""
+        return Attacker(sees, f"epsilon {level:.4g}, except with probability {most}{delta:.3g}", level, delta)

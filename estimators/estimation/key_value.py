@@ -8,13 +8,7 @@ from estimators.channels.chain import Chain
 from estimators.estimates import Estimates, Method, Population
 from estimators.estimation.estimator import Estimator
 from estimators.inference.key_value import KeyValueParameters
-from estimators.inference.key_value_pooling import (
-    GraphEstimate,
-    KeyValueCounts,
-    estimate_graph,
-    pool_key_values,
-    pooled_key_values,
-)
+from estimators.inference.key_value_pooling import KeyValueCounts, pool_key_values
 from estimators.mechanisms.key_value import LPP, MINUS, PCKVUE, PLUS
 from estimators.tally import Tally
 
@@ -28,11 +22,6 @@ class LPPEstimator(Estimator[LPP]):
         """Estimate share and mean of every key; users on different rungs are combined by `method`."""
         counts = self.counts(tally)
         return pool_key_values(self.specification.labels, counts, method=method, population=population, alpha=alpha)
-
-    def estimate_graph(self, tally: Tally, *, alpha: float = 0.05) -> GraphEstimate:
-        """Estimate the averages of the bipartite graph of people and keys."""
-        counts = self.counts(tally)
-        return estimate_graph(counts.fleet, pooled_key_values(counts), alpha)
 
     def counts(self, tally: Tally) -> KeyValueCounts:
         """Return the answers of every key by rung."""
@@ -61,7 +50,13 @@ class PCKVUEEstimator(Estimator[PCKVUE]):
         users = np.broadcast_to(fleet[:, None], (pckv.rungs, keys))
         counts = KeyValueCounts.of(rung_parameters(pckv.chain), users, ones[:, :keys], ones[:, keys:], fleet)
         return pool_key_values(
-            pckv.labels, counts, scale=float(pckv.padding), method=method, population=population, alpha=alpha
+            pckv.labels,
+            counts,
+            scale=float(pckv.padding),
+            method=method,
+            population=population,
+            alpha=alpha,
+            together=True,
         )
 
 

@@ -7,6 +7,7 @@ Borwein), then needs tens of evaluations where EM needs thousands; and shares th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -16,6 +17,9 @@ from estimators.inference.em import MAX_EVALUATIONS, TOLERANCE, Evaluate
 from estimators.inference.likelihood import Maximum
 
 Floats = NDArray[np.float64]
+
+Told = Callable[[float], None]
+"""Hears how much of the way to the maximum is done, by the logarithm of what a step could still gain: 0 to 1."""
 
 # How far a step may fall behind the best of the last few values: strict ascent would shorten the spectral steps.
 _MEMORY = 8
@@ -33,8 +37,11 @@ def projected_ascent(
     *,
     tolerance: float = TOLERANCE,
     max_evaluations: int = MAX_EVALUATIONS,
+    told: Told | None = None,
 ) -> Maximum:
     """Maximise a concave log-likelihood over the simplex; metric(shares) is its curvature per value, divided by users.
+
+    told is called before every step; what it raises ends the search.
 
     Maximum.stopped is "converged: certified" (no point of the simplex gains more than tolerance per user), "converged:
     gain" (the last rounds together gained less than that) or "iterations".
@@ -46,8 +53,11 @@ def projected_ascent(
     best = Maximum(shares, value, "iterations", evaluations)
     gap = float(gradient.max()) - float(gradient @ shares)
     rounds = 0
+    first_gap = gap
     while gap > tolerance and evaluations < max_evaluations:
         rounds += 1
+        if told is not None:
+            told(1.0 - math.log(gap / tolerance) / max(math.log(first_gap / tolerance), math.log(gap / tolerance)))
         if rounds % _METRIC_EVERY == 0:
             scale, length = metric(shares), 1.0
         move = project(shares + length * gradient / scale, scale) - shares

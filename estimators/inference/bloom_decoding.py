@@ -8,16 +8,18 @@ than equations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, optimize, special
 
-from estimators.estimates import Estimates, Method, Population
+from estimators.estimates import Estimates, Method, Population, Unexplained
 from estimators.inference.homogeneity import bits_homogeneity
 from estimators.inference.pooling_bits import BitRungs
 from estimators.inference.pooling_result import Combined, choose_method, finish, no_estimate, normal_ends
+from estimators.intervals.one_look import two_sided_z
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -88,14 +90,18 @@ def decode(
     else:
         picked = np.ones(columns.shape[2], dtype=np.bool_)
     shares, variance = np.zeros(columns.shape[2]), np.full(columns.shape[2], np.nan)
+    together = np.nan
     if picked.any():
-        shares[picked], variance[picked] = _least_squares(columns[rows][:, :, picked], combined, total, population)
+        candidates = np.arange(columns.shape[2])[picked] < len(labels)
+        found_shares, spread = _least_squares(columns[rows][:, :, picked], combined, total, population, candidates)
+        shares[picked], variance[picked], together = found_shares, spread[:-1], spread[-1]
     shares, variance = shares[: len(labels)], variance[: len(labels)]
     found = Combined(shares, variance, normal_ends(shares, variance))
+    left = _unexplained(shares, float(together), alpha) if open_list else None
     if chosen == "mle":
         found = found.inside(_non_negative(columns[rows], combined)[: len(labels)])
         notes = (*notes, "non-negative regression on bit counts, not the full likelihood")
-    return finish(
+    finished = finish(
         labels,
         found,
         users=total,
@@ -105,6 +111,16 @@ def decode(
         homogeneity_p=homogeneity_p,
         notes=notes,
     )
+    return replace(finished, unexplained=left)
+
+
+def _unexplained(shares: Floats, variance: float, alpha: float) -> Unexplained | None:
+    """Return what unbiased shares of the candidates leave over: as unbiased as they are, and with their errors."""
+    if not np.isfinite(variance):
+        return None
+    rest = 1.0 - float(shares.sum())
+    reach = two_sided_z(alpha) * math.sqrt(variance)
+    return Unexplained(rest, variance, rest - reach, rest + reach)
 
 
 def cohort_homogeneity(data: BloomData) -> float | None:
@@ -183,8 +199,10 @@ def _non_negative(columns: Floats, combined: _Weighted) -> Floats:
     return np.asarray(optimize.nnls(flat, target)[0])
 
 
-def _least_squares(columns: Floats, combined: _Weighted, total: int, population: Population) -> tuple[Floats, Floats]:
-    """Return shares and their variances.
+def _least_squares(
+    columns: Floats, combined: _Weighted, total: int, population: Population, candidates: NDArray[np.bool_]
+) -> tuple[Floats, Floats]:
+    """Return shares and their variances, and last the variance of the sum over the candidates.
 
     Two things scatter: the noise of the bits, and which people a cohort happens to hold. For the fleet at hand the
     cohorts' deviations cancel in the sum, which takes out the variance of a sample of the whole fleet.
@@ -195,12 +213,14 @@ def _least_squares(columns: Floats, combined: _Weighted, total: int, population:
     back = linalg.cho_solve(factor, np.moveaxis(columns, 2, 0).reshape(columns.shape[2], -1))
     back = back.reshape(columns.shape[2], *columns.shape[:2])
     shares = np.einsum("vcj,c,cj->v", back, weight, combined.target[rows])
-    variance = np.einsum("vcj,c->v", back**2, combined.noise[rows])
+    back = np.concatenate([back, back[candidates].sum(axis=0)[None]])
+    variance = np.einsum("scj,c->s", back**2, combined.noise[rows])
     inside = np.clip(shares, 0, 1)
     inside = inside / max(float(inside.sum()), 1.0)
     for cohort in range(len(weight)):
         part = back[:, cohort] @ columns[cohort]
         variance += combined.draw[rows][cohort] * ((part**2) @ inside - (part @ inside) ** 2)
     if population == "fleet":
-        variance -= inside * (1 - inside) / total
+        known = np.append(inside, inside[candidates].sum())
+        variance -= known * (1 - known) / total
     return shares, np.maximum(variance, 0)

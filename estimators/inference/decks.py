@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ Floats = NDArray[np.float64]
 
 # Beyond this many evaluations of the hypergeometric law the score interval is as good and far cheaper.
 _EXACT_WORK = 12_000
+# Tables that are kept: the same answers come at every tick.
+_TABLES = 256
 
 
 def estimate_blocks(
@@ -112,6 +115,7 @@ def _answers(deck: Deck, low_answers: int) -> list[int]:
     return answers if deck.faces == 3 else [answers[0], answers[2]]
 
 
+@lru_cache(maxsize=_TABLES)
 def shift_tails(deck: Deck, shift: int) -> tuple[Floats, Floats]:
     """Return Pr(o1 - n1 <= shift) and Pr(o1 - n1 >= shift) for every possible number of people in the group."""
     low, blank, high = three_faces(deck)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from estimators.channels.bits import BitChannel, count_ones, pack
-from estimators.inference.ascent import projected_ascent
+from estimators.inference.ascent import Told, projected_ascent
 from estimators.inference.em import MAX_EVALUATIONS, TOLERANCE
 from estimators.inference.likelihood import Maximum
 
@@ -85,6 +85,7 @@ def urap_mle(
     *,
     tolerance: float = TOLERANCE,
     max_evaluations: int = MAX_EVALUATIONS,
+    told: Told | None = None,
 ) -> Maximum | None:
     """Return the maximum-likelihood shares of uRAP: `bits` sensitive values first, then the non-sensitive ones.
 
@@ -104,6 +105,7 @@ def urap_mle(
         users,
         tolerance=tolerance,
         max_evaluations=max_evaluations,
+        told=told,
     )
     if not len(revealed):
         return found
@@ -121,6 +123,7 @@ def reports_mle(
     sensitive: int | None = None,
     tolerance: float = TOLERANCE,
     max_evaluations: int = MAX_EVALUATIONS,
+    told: Told | None = None,
 ) -> Maximum | None:
     """Return the maximum-likelihood shares from the last report of every user: packed rows [user, byte], rungs [user].
 
@@ -137,9 +140,9 @@ def reports_mle(
         if np.any(channel.ones[:sensitive] != theta) or np.any(channel.zeros[:sensitive] != psi):
             raise ValueError(f"the first {sensitive} bits of rung {rung} need common probabilities")
         if sensitive < size:
-            told = np.zeros((1, size), dtype=np.uint8)
-            told[0, sensitive:] = 1
-            marked = rows & pack(told)
+            others = np.zeros((1, size), dtype=np.uint8)
+            others[0, sensitive:] = 1
+            marked = rows & pack(others)
             open_rows = marked.any(axis=1)
             revealed += count_ones(marked, size)[sensitive:]
             rows = rows[~open_rows]
@@ -149,7 +152,7 @@ def reports_mle(
             kept[:, -1] &= (1 << sensitive % 8) - 1
         blocks.append(BitReports.from_rows(kept, theta, psi, outside=1.0 - tell if sensitive < size else 0.0))
     used = [block for block in blocks if block.weights.size]
-    return urap_mle(used, revealed, sensitive, tolerance=tolerance, max_evaluations=max_evaluations)
+    return urap_mle(used, revealed, sensitive, tolerance=tolerance, max_evaluations=max_evaluations, told=told)
 
 
 @dataclass(frozen=True)

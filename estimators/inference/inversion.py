@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -82,17 +83,17 @@ class Rungs:
         """Number of values."""
         return int(self.base.shape[1])
 
-    @property
+    @cached_property
     def total(self) -> float:
         """Users on all rungs that carry information."""
         return float(self.users.sum())
 
-    @property
+    @cached_property
     def observed(self) -> Floats:
         """Observed share of every answer, [rung, value]."""
         return np.asarray(self.counts / self.users[:, None])
 
-    @property
+    @cached_property
     def inverted(self) -> Floats:
         """Unbiased shares per rung, [rung, value]: (observed - base) / sigma."""
         return np.asarray((self.observed - self.base) / self.sigma[:, None])

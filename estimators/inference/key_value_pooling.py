@@ -7,7 +7,7 @@ key, and the mean of the value over all people (0 without the key). The mean amo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,13 +18,12 @@ from scipy import special
 from estimators.estimates import Estimates, Method, Population
 from estimators.inference.em import dense_mle
 from estimators.inference.key_value import (
-    GraphAverages,
     KeyValueEstimate,
     KeyValueParameters,
     estimate_key_values,
-    graph_averages,
     key_value_moments,
 )
+from estimators.inference.key_value_graph import estimate_graph
 from estimators.inference.key_value_intervals import MeanTails, SignCounts, share_ends
 from estimators.inference.pooling_result import (
     SCORING_STEPS,
@@ -35,7 +34,7 @@ from estimators.inference.pooling_result import (
     no_estimate,
     uninformative_notes,
 )
-from estimators.intervals.one_look import check_alpha, two_sided_z
+from estimators.intervals.one_look import check_alpha
 from estimators.intervals.rung_shares import stratified_variance
 
 Floats = NDArray[np.float64]
@@ -146,8 +145,8 @@ def pooled_key_values(counts: KeyValueCounts) -> KeyValueEstimate:
     return KeyValueEstimate(share, total, *inverse)
 
 
-def likely_key_values(counts: KeyValueCounts) -> tuple[KeyValueEstimate, tuple[str, ...]]:
-    """Return maximum likelihood per key inside the possible range, and why the searches ended.
+def likely_key_values(counts: KeyValueCounts, near: KeyValueEstimate) -> tuple[KeyValueEstimate, tuple[str, ...]]:
+    """Return maximum likelihood per key inside the possible range, begun at `near`, and why the searches ended.
 
     Variances are NaN where the maximum lies on the edge: the usual formula does not hold there.
     """
@@ -158,7 +157,9 @@ def likely_key_values(counts: KeyValueCounts) -> tuple[KeyValueEstimate, tuple[s
         used = np.flatnonzero(counts.users[:, key] > 0)
         matrices = np.stack([counts.parameters[int(g)].rows for g in used])
         up, down = counts.plus[used, key], counts.minus[used, key]
-        maximum = dense_mle(matrices, np.stack([counts.users[used, key] - up - down, up, down], axis=1))
+        pair = near.share[key], near.total[key]
+        start = np.array([1.0 - pair[0], (pair[0] + pair[1]) / 2.0, (pair[0] - pair[1]) / 2.0])
+        maximum = dense_mle(matrices, np.stack([counts.users[used, key] - up - down, up, down], axis=1), start)
         share[key] = maximum.shares[1] + maximum.shares[2]
         total[key] = maximum.shares[1] - maximum.shares[2]
         stops[maximum.stopped] = stops.get(maximum.stopped, 0) + 1
@@ -202,11 +203,13 @@ def pool_key_values(
     method: Method = "pooled",
     population: Population = "fleet",
     alpha: float = 0.05,
+    together: bool = False,
 ) -> Estimates:
-    """Return estimates for labels share, mean, share, mean, ... of all keys.
+    """Return estimates for labels share, mean, share, mean, ... of all keys, and averages of the graph that they form.
 
-    scale multiplies shares (pad-and-sample: the padding length). For the fleet, the spread of who has the key is
-    taken out of the share's variance; the mean keeps it (its part cannot be known), which is on the safe side.
+    scale multiplies shares (pad-and-sample: the padding length). together: everybody answers about all keys. For the
+    fleet, the spread of who has the key is taken out of the share's variance; the mean keeps it (its part cannot be
+    known), which is on the safe side.
     """
     check_alpha(alpha)
     labels, notes = tuple(labels), uninformative_notes(counts.uninformative)
@@ -220,11 +223,11 @@ def pool_key_values(
     variance = _share_variance(counts, estimate, scale, population, apart=apart)
     share, mean = estimate.share, estimate.mean
     if chosen == "mle":
-        likely, reasons = likely_key_values(counts)
+        # The graph stays that of the linear estimate, which has no bias.
+        likely, reasons = likely_key_values(counts, pooled)
         share, mean = likely.share, likely.mean
         notes = (*notes, *reasons)
-    weights = _part_of_users(counts) if apart else _part_of_information(counts, estimate)
-    signs = counts.signs
+    signs, weights = counts.signs, _part_of_users(counts) if apart else _part_of_information(counts, estimate)
     means = MeanTails.of(signs, estimate, partial(stratified_loads if apart else pooled_loads, counts))
 
     def ends(error: float) -> tuple[Floats, Floats]:
@@ -240,7 +243,7 @@ def pool_key_values(
         _interleave(scale**2 * variance, np.where(lost, np.nan, estimate.mean_variance)),
         ends,
     ).without(_interleave(unknown, unknown))
-    return finish(
+    finished = finish(
         labels,
         found,
         users=counts.fleet,
@@ -250,6 +253,8 @@ def pool_key_values(
         homogeneity_p=p_value,
         notes=(*notes, *_missing(unknown, lost)),
     )
+    graph = estimate_graph(counts.fleet, estimate.scaled(scale), population=population, alpha=alpha, together=together)
+    return replace(finished, derived=graph.derived())
 
 
 def _missing(unknown: NDArray[np.bool_], lost: NDArray[np.bool_]) -> Iterator[str]:
@@ -263,14 +268,17 @@ def _missing(unknown: NDArray[np.bool_], lost: NDArray[np.bool_]) -> Iterator[st
 def _share_variance(
     counts: KeyValueCounts, estimate: KeyValueEstimate, scale: float, population: Population, *, apart: bool
 ) -> Floats:
-    """Return the variance of the shares; for a fleet without the spread of who has the key."""
+    """Return the variance of the shares; for a fleet without the spread of who has the key.
+
+    Rungs that differ: how many of each are asked about a key is random, and their shares differ.
+    """
+    found = stratified_variance(counts.signs.presence, "sampling") if apart else estimate.share_variance
+    found = np.where(np.isfinite(estimate.share), found, np.nan)
     if population == "sampling":
-        # Rungs that differ: their random sizes add to the spread of a sample.
-        found = stratified_variance(counts.signs.presence, "sampling") if apart else estimate.share_variance
-        return np.where(np.isfinite(estimate.share), found, np.nan)
+        return found
     inside = np.clip(scale * estimate.share, 0.0, 1.0)
     spread = inside * (1.0 - inside) / (scale**2 * max(counts.fleet, 1))
-    return np.asarray(np.maximum(estimate.share_variance - spread, 0.0))
+    return np.asarray(np.maximum(found - spread, 0.0))
 
 
 def _around(
@@ -317,37 +325,6 @@ def _part_of_information(counts: KeyValueCounts, estimate: KeyValueEstimate) -> 
         for own, users in zip(counts.parameters, counts.users, strict=True)
     ]
     return np.asarray(np.array(rows) / np.maximum(np.sum(rows, axis=0), np.finfo(float).tiny))
-
-
-@dataclass(frozen=True)
-class GraphEstimate:
-    """Estimated averages of a bipartite graph, with the variances that go with them."""
-
-    averages: GraphAverages
-    edges: float
-    edges_variance: float
-    weight: float
-    weight_variance: float
-    edge_weight_lower: float
-    """Bounds of the mean edge weight; NaN where there may be no edge at all."""
-    edge_weight_upper: float
-
-
-def estimate_graph(users: int, estimate: KeyValueEstimate, alpha: float = 0.05) -> GraphEstimate:
-    """Add up the items of a graph; different people answered for different items, so variances add."""
-    sums = [np.asarray(part.sum()) for part in (estimate.share, estimate.total)]
-    spreads = (estimate.share_variance, estimate.total_variance, estimate.covariance)
-    whole = KeyValueEstimate(*sums, *(np.asarray(part.sum()) for part in spreads))
-    lower, upper = whole.interval(two_sided_z(alpha))
-    return GraphEstimate(
-        averages=graph_averages(users, (users * estimate.share).tolist(), (users * estimate.total).tolist()),
-        edges=users * float(whole.share),
-        edges_variance=users**2 * float(whole.share_variance),
-        weight=users * float(whole.total),
-        weight_variance=users**2 * float(whole.total_variance),
-        edge_weight_lower=float(lower),
-        edge_weight_upper=float(upper),
-    )
 
 
 def _inside(share: Floats, total: Floats) -> tuple[Floats, Floats]:

@@ -25,9 +25,8 @@ from estimators.inference.pooling_result import (
     SCORING_STEPS,
     SCORING_TOLERANCE,
     Combined,
+    Pool,
     choose_method,
-    finish,
-    no_estimate,
     uninformative_notes,
 )
 from estimators.intervals.always_valid import YesNo
@@ -58,13 +57,26 @@ def pool_retention(
     A pooled estimate whose rungs disagree, or cannot be compared, comes back as `stratified`, with a note.
     """
     check_alpha(alpha)
+    return combine_retention(labels, channels, counts, users, method=method, population=population).estimates(alpha)
+
+
+def combine_retention(
+    labels: Sequence[str],
+    channels: Sequence[RetentionChannel],
+    counts: Counts,
+    users: Counts,
+    *,
+    method: Method,
+    population: Population,
+) -> Pool:
+    """Combine the rungs of a retention family, for intervals at any error rate."""
     labels = tuple(labels)
     rungs = Rungs.of(channels, counts, users)
     if rungs.size != len(labels):
         raise ValueError(f"{len(labels)} labels for {rungs.size} values; give one label per value")
     notes = uninformative_notes(rungs.uninformative)
     if rungs.total == 0:
-        return no_estimate(labels, method, population, alpha, notes)
+        return Pool.empty(labels, method, population, notes)
     homogeneity_p = retention_homogeneity(rungs)
     chosen, notes = choose_method(method, homogeneity_p, len(rungs.users), notes)
     if chosen == "stratified" or len(rungs.users) == 1:
@@ -79,16 +91,7 @@ def pool_retention(
         assert maximum is not None
         found = found.inside(maximum.shares)
         notes = (*notes, f"likelihood search ended: {maximum.stopped}")
-    return finish(
-        labels,
-        found,
-        users=int(rungs.total),
-        method=chosen,
-        population=population,
-        alpha=alpha,
-        homogeneity_p=homogeneity_p,
-        notes=notes,
-    )
+    return Pool(labels, found, int(rungs.total), chosen, population, homogeneity_p, notes)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +21,8 @@ from estimators.inference.pooling_result import (
     SCORING_STEPS,
     SCORING_TOLERANCE,
     Combined,
+    Pool,
     choose_method,
-    finish,
-    no_estimate,
     uninformative_notes,
 )
 from estimators.intervals.always_valid import YesNo
@@ -61,22 +61,22 @@ class BitRungs:
         live = np.where(truth != lie, users[:, None], 0).astype(np.float64)
         return cls(truth, lie, np.where(live > 0, ones, 0).astype(np.float64), live)
 
-    @property
+    @cached_property
     def sigma(self) -> Floats:
         """Truth minus lie; 1 where the rung is switched off, so that division is safe."""
         return np.where(self.users > 0, self.truth - self.lie, 1.0)
 
-    @property
+    @cached_property
     def observed(self) -> Floats:
         """Observed share of ones; the lie where the rung is switched off."""
         return np.asarray(np.divide(self.ones, self.users, out=self.lie.copy(), where=self.users > 0))
 
-    @property
+    @cached_property
     def questions(self) -> YesNo:
         """The bits as yes/no questions."""
         return YesNo(self.truth, self.lie, self.ones, self.users)
 
-    @property
+    @cached_property
     def total(self) -> Floats:
         """Users per bit."""
         return np.asarray(self.users.sum(axis=0))
@@ -103,6 +103,20 @@ def pool_bits(
     is the smallest p-value of the bits, times the number of bits tested.
     """
     check_alpha(alpha)
+    return combine_bits(labels, p, q, ones, users, method=method, population=population).estimates(alpha)
+
+
+def combine_bits(
+    labels: Sequence[str],
+    p: Floats,
+    q: Floats,
+    ones: Counts,
+    users: Counts,
+    *,
+    method: Method,
+    population: Population,
+) -> Pool:
+    """Combine the rungs of every bit, for intervals at any error rate."""
     labels = tuple(labels)
     bits = BitRungs.of(p, q, ones, users)
     if bits.ones.shape[1] != len(labels):
@@ -111,7 +125,7 @@ def pool_bits(
     uninformative = int(np.asarray(users)[~informative].sum())
     notes = uninformative_notes(uninformative)
     if not informative.any():
-        return no_estimate(labels, method, population, alpha, notes)
+        return Pool.empty(labels, method, population, notes)
     homogeneity_p = bits_homogeneity(bits.truth, bits.lie, bits.ones, bits.users)
     chosen, notes = choose_method(method, homogeneity_p, int(informative.sum()), notes)
     if chosen == "stratified" or int((bits.users > 0).sum(axis=0).max()) <= 1:
@@ -123,16 +137,8 @@ def pool_bits(
     if chosen == "mle":
         found = found.inside(bits_mle(bits))
     found = found.without(bits.total == 0)
-    return finish(
-        labels,
-        found,
-        users=int(np.asarray(users)[informative].sum()),
-        method=chosen,
-        population=population,
-        alpha=alpha,
-        homogeneity_p=homogeneity_p,
-        notes=notes,
-    )
+    answered = int(np.asarray(users)[informative].sum())
+    return Pool(labels, found, answered, chosen, population, homogeneity_p, notes)
 
 
 def bits_stratified(bits: BitRungs, population: Population) -> Combined:

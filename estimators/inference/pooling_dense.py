@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,13 +96,19 @@ def dense_information(matrices: Floats, users: Floats, shares: Floats) -> Floats
     return np.asarray(users[:, None, None] * (weighted @ matrices.transpose(0, 2, 1)))
 
 
+@lru_cache(maxsize=64)
+def _differences(size: int) -> Floats:
+    """Return an orthonormal basis of the vectors that sum to zero, as columns."""
+    basis, _ = np.linalg.qr(np.vstack([np.eye(size - 1), -np.ones(size - 1)]))
+    return np.asarray(basis)
+
+
 def simplex_inverse(information: Floats) -> Floats | None:
     """Return T (T' I T)^-1 T' with T a basis of the vectors that sum to zero; None if that is singular."""
     size = len(information)
     if size == 1:
         return np.zeros((1, 1))
-    basis = np.vstack([np.eye(size - 1), -np.ones(size - 1)])
-    basis, _ = np.linalg.qr(basis)
+    basis = _differences(size)
     inner = basis.T @ information @ basis
     singular = np.linalg.svd(inner, compute_uv=False)
     if not np.all(np.isfinite(singular)) or singular[-1] <= RANK_TOLERANCE * singular[0]:
@@ -178,14 +185,19 @@ def _pool(
     notes: tuple[str, ...],
 ) -> Estimates:
     users = counts.sum(axis=1)
-    maximum = dense_mle(matrices, counts)
     apart = dense_stratified(matrices, counts, population)
-    common = dense_gls(matrices, counts, maximum.shares if apart is None else apart.shares, population)
+    near = None if apart is None else apart.shares
+    maximum = dense_mle(matrices, counts, near) if apart is None or method == "mle" else None
+    start = apart or maximum
+    assert start is not None
+    common = dense_gls(matrices, counts, start.shares, population)
     homogeneity_p = None if common is None else dense_homogeneity(matrices, counts, common.shares)
     chosen, notes = choose_method(method, homogeneity_p, len(users), notes)
     alone = len(users) == 1 and matrices.shape[1] == matrices.shape[2]
+    # A normal interval of so few answers must not rest on one of them that a sharp rung happened to get.
+    unsure = len(users) > 1 and homogeneity_p is None and questions is None
     found: Combined | None = None
-    if apart is not None and (chosen == "stratified" or alone):
+    if apart is not None and (chosen == "stratified" or alone or unsure):
         found = Combined(apart.shares, apart.variance, _apart_ends(matrices, counts, questions, apart, population))
     elif common is not None and chosen != "stratified":
         found = Combined(common.shares, common.variance, _common_ends(matrices, counts, questions, common, population))
@@ -195,6 +207,7 @@ def _pool(
         found = Combined(empty.value, empty.variance, normal_ends(empty.value, empty.variance))
         notes = (*notes, reason)
     elif chosen == "mle":
+        assert maximum is not None
         found = found.inside(maximum.shares)
         notes = (*notes, f"likelihood search ended: {maximum.stopped}")
     fit = apart if chosen == "stratified" else common
@@ -220,9 +233,20 @@ def _apart_ends(
             return stratified_ends(questions, alpha=alpha, population=population)
         careful = dense_stratified(matrices, counts, population, drawn=two_sided_z(alpha) ** 2)
         assert careful is not None
-        return normal_ends(fit.shares, careful.variance)(alpha)
+        lower, upper = normal_ends(fit.shares, careful.variance)(alpha)
+        half = _half_an_answer(matrices) / counts.sum()
+        return lower - half, upper + half
 
     return ends
+
+
+def _half_an_answer(matrices: Floats) -> Floats:
+    """Return half of the most that one answer of any rung can move the sum of all debiased answers, per value.
+
+    Answers are whole: of a few, the estimate comes in steps that a normal interval does not know.
+    """
+    inverses = [inverse for inverse in map(dense_inverse, matrices) if inverse is not None]
+    return np.asarray(np.max([np.ptp(inverse, axis=0) for inverse in inverses], axis=0) / 2.0)
 
 
 def _common_ends(

@@ -144,3 +144,37 @@ def finish(
         homogeneity_p=homogeneity_p,
         notes=notes,
     )
+
+
+@dataclass(frozen=True)
+class Pool:
+    """All rungs combined, before an error rate is chosen."""
+
+    labels: tuple[str, ...]
+    found: Combined
+    users: int
+    method: Method
+    population: Population
+    homogeneity_p: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def empty(cls, labels: tuple[str, ...], method: Method, population: Population, notes: tuple[str, ...]) -> Pool:
+        """Combine nothing: NaN everywhere, zero users."""
+        nothing = np.full(len(labels), np.nan)
+        return cls(
+            labels, Combined(nothing, nothing, normal_ends(nothing, nothing)), 0, method, population, None, notes
+        )
+
+    def estimates(self, alpha: float) -> Estimates:
+        """Report what was found, with intervals at level 1 - alpha."""
+        return finish(
+            self.labels,
+            self.found,
+            users=self.users,
+            method=self.method,
+            population=self.population,
+            alpha=alpha,
+            homogeneity_p=self.homogeneity_p,
+            notes=self.notes,
+        )

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.estimates import Population
 from estimators.intervals.always_valid import YesNo
 from estimators.intervals.one_look import check_alpha
-from estimators.intervals.rung_shares import spans
+from estimators.intervals.rung_shares import stratified_ends
 
 Floats = NDArray[np.float64]
 
@@ -64,27 +65,39 @@ def reference_information(tally: YesNo, threshold: float) -> float:
     return float(users.sum() ** 2 / np.sum(users * mean)) if np.any(mean > 0) else math.inf
 
 
+def due(
+    state: Checkpoint, tally: YesNo, *, threshold: float, minimum_users: int = 100, growth: float = GROWTH
+) -> tuple[int, float] | None:
+    """Return users and information of the next checkpoint if it is due, else None. Answers are not looked at."""
+    total = int(_common_users(tally)[_informative(tally)].sum())
+    information = reference_information(tally, threshold)
+    grown = information >= growth * state.information or total >= growth * state.users
+    if total < max(minimum_users, 1) or (state.number > 0 and not grown):
+        return None
+    return total, information
+
+
 def advance(
     state: Checkpoint,
     tally: YesNo,
     *,
     threshold: float,
     alpha_at: Callable[[int], float],
+    population: Population,
     minimum_users: int = 100,
     growth: float = GROWTH,
 ) -> Checkpoint:
     """Take the next checkpoint if it is due, otherwise return `state` itself.
 
     threshold is the alert's share, or 1 / values where there is none; it only sets the clock, which all values share.
-    alpha_at(k) is the error rate of each bound of each value at checkpoint k.
+    alpha_at(k) is the error rate of each bound of each value at checkpoint k. population says whose share is meant, and
+    so what scatters; a mechanism may scatter as a sample in any case (`Estimator.answer_law`).
     """
-    used = _informative(tally)
-    total = int(_common_users(tally)[used].sum())
-    information = reference_information(tally, threshold)
-    grown = information >= growth * state.information or total >= growth * state.users
-    if total < max(minimum_users, 1) or (state.number > 0 and not grown):
+    now = due(state, tally, threshold=threshold, minimum_users=minimum_users, growth=growth)
+    if now is None:
         return state
-    lower, upper = _bounds(tally.rungs(used), alpha_at(state.number + 1))
+    total, information = now
+    lower, upper = bounds(tally, alpha_at(state.number + 1), population)
     return Checkpoint(state.number + 1, total, information, tuple(lower.tolist()), tuple(upper.tolist()))
 
 
@@ -118,13 +131,13 @@ def _one_answer(truth: Floats, lie: Floats, shares: Floats) -> Floats:
     return np.asarray(np.divide(noise, squared, out=np.full_like(noise, np.inf), where=squared > 0))
 
 
-def _bounds(tally: YesNo, alpha: float) -> tuple[Floats, Floats]:
-    """Return bounds of the share among all users, each wrong with probability at most alpha.
+def bounds(tally: YesNo, alpha: float, population: Population) -> tuple[Floats, Floats]:
+    """Return bounds of the share among all users, or in their population; each is wrong with probability alpha at most.
 
     Every rung enters with the variance of its own share: where rungs depend on values, no rung has the overall share.
     """
+    tally = tally.rungs(_informative(tally))
     blind = np.any(tally.truth == tally.lie, axis=0)
-    weights = tally.users / np.maximum(tally.users.sum(axis=0), 1.0)
     # A two-sided interval at alpha: its error on either side is no more.
-    lower, upper = spans(tally, alpha=alpha, population="fleet").weighted(weights)
+    lower, upper = stratified_ends(tally, alpha=alpha, population=population)
     return np.where(blind, 0.0, lower), np.where(blind, 1.0, upper)

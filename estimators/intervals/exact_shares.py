@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import special
 
 from estimators.estimates import Population
 
@@ -25,25 +25,22 @@ Ints = NDArray[np.int64]
 
 _CANDIDATES = 300
 """Candidate shares in a table. Fewer: limits are rounded outwards by more; more: a table takes longer."""
-_TABLES = 512
+_TABLES = 4_096
 """Tables that are kept: a window's tables are asked for at every tick until its counts change."""
 _NEAR = 4_096
 """Single intervals that are kept."""
 _TIE = 1e-9
+_HUGE = 1e300
 
 
 class ExactLimits(NamedTuple):
-    """For every count 0, 1, ...: ends of the accepted shares, the most acceptable one, whether 0 and 1 are accepted."""
+    """For every count 0, 1, ...: ends of the accepted shares; a centre, and the distances that other rungs are told."""
 
     lower: Floats
     upper: Floats
     centre: Floats
-    zero: NDArray[np.bool_]
-    one: NDArray[np.bool_]
-    excess: float
-    """How far above 0 the estimate may come out, at this level, although nobody has the value."""
-    lack: float
-    """How far below 1, although everybody has it."""
+    down: Floats
+    up: Floats
 
 
 @lru_cache(maxsize=_TABLES)
@@ -70,7 +67,7 @@ def exact_limits(users: int, truth: float, lie: float, most: int, alpha: float, 
     acceptable = _acceptability(law)[:, : most + 1]
     # Fewer answers than noise alone gives are explained best by the share 0, however badly.
     noise = np.arange(most + 1) <= users * lie
-    best = np.where(noise, 0, np.argmax(acceptable, axis=0))
+    best = np.where(noise, 0, _most_acceptable(acceptable))
     accepted = acceptable > alpha
     accepted[best, np.arange(most + 1)] = True
     first = np.argmax(accepted, axis=0)
@@ -82,10 +79,35 @@ def exact_limits(users: int, truth: float, lie: float, most: int, alpha: float, 
         half = 0.5 / users
         lower = np.where((shares[first] - lower) * users <= 1.0 + _TIE, shares[first], lower) - half
         upper = np.where((upper - shares[last]) * users <= 1.0 + _TIE, shares[last], upper) + half
-    many, few = stats.binom.isf(alpha / 2.0, users, lie), stats.binom.ppf(alpha / 2.0, users, truth)
+    seen = (np.arange(most + 1) / users - lie) / (truth - lie)
+    middle = shares[best] if population == "fleet" else np.clip(seen, lower, upper)
+    # Where even the share 0 is accepted, fewer answers than noise alone gives may come, and at 1 likewise more: the
+    # centre keeps that, and so does the distance. A distance cut at 0 or 1 would leave other rungs no room.
+    zero, one = accepted[0], accepted[-1] & (shares[-1] >= 1.0)
+    middle = np.where(zero, np.minimum(seen, middle), np.where(one, np.maximum(seen, middle), middle))
+    excess, lack = _room(users, truth, lie, alpha)
+    down = np.maximum(middle - lower, np.where(zero, excess, 0.0))
+    up = np.maximum(upper - middle, np.where(one, lack, 0.0))
+    return ExactLimits(lower, upper, middle, down, up)
+
+
+def _room(users: int, truth: float, lie: float, alpha: float) -> tuple[float, float]:
+    """Return how far above 0 an estimate may come out although nobody has the value, and below 1 although all have."""
     scale = 1.0 / (users * (truth - lie))
-    excess, lack = float(many - users * lie) * scale, float(users * truth - few) * scale
-    return ExactLimits(lower, upper, shares[best], accepted[0], accepted[-1] & (shares[-1] >= 1.0), excess, lack)
+    many, missing = _most_of_few(users, lie, alpha / 2.0), _most_of_few(users, 1.0 - truth, alpha / 2.0)
+    return (many - users * lie) * scale, (missing - users * (1.0 - truth)) * scale
+
+
+def _most_of_few(users: int, chance: float, alpha: float) -> int:
+    """Return the least count that a binomial one exceeds with probability at most alpha."""
+    if chance <= 0.0:
+        return 0
+    found = math.ceil(min(max(float(special.bdtrik(1.0 - alpha, users, chance)), 0.0), users))
+    while found > 0 and special.bdtrc(found - 1, users, chance) <= alpha:
+        found -= 1
+    while special.bdtrc(found, users, chance) > alpha:
+        found += 1
+    return found
 
 
 @lru_cache(maxsize=_NEAR)
@@ -95,11 +117,9 @@ def exact_near(users: int, truth: float, lie: float, ones: int, alpha: float) ->
     The count is wrong by invented answers and by suppressed ones. Where both are few, the normal law fails although the
     count is large. Every number of devices near the count is tried with its own law.
     """
-    spread = math.sqrt(users * max(truth * (1.0 - truth), lie * (1.0 - lie)))
-    reach = math.ceil(8.0 * (spread + 1.0) + 10.0)
     expected = (ones - users * lie) / (truth - lie)
     middle = min(max(round(expected), 0), users)
-    width = math.ceil(reach / (truth - lie))
+    reach, width = _near(users, truth, lie, middle)
     devices = np.arange(max(middle - width, 0), min(middle + width, users) + 1)
     # Each binomial is told from `reach` below its mean on, so that the laws of large fleets stay short.
     having, others = devices[:, None].astype(np.float64), (users - devices[:, None]).astype(np.float64)
@@ -113,12 +133,26 @@ def exact_near(users: int, truth: float, lie: float, ones: int, alpha: float) ->
     seen = ones - (start_having + start_others)[:, 0].astype(np.int64)
     told = np.take_along_axis(acceptability, np.clip(seen, 0, size - 1)[:, None], axis=1)[:, 0]
     acceptable = np.where((seen >= 0) & (seen < size), told, 0.0)
-    best = int(np.argmax(acceptable))
+    best = int(_most_acceptable(acceptable))
     kept = np.flatnonzero(acceptable > alpha)
     first, last = (kept[0], kept[-1]) if kept.size else (best, best)
     half = 0.5 / users
     centre = devices[best] / users
     return centre, centre - devices[first] / users + half, devices[last] / users + half - centre
+
+
+def _near(users: int, truth: float, lie: float, middle: int) -> tuple[int, int]:
+    """Return how far counts stray from their means, eight standard deviations and more, and devices from `middle`."""
+    telling, lying = truth * (1.0 - truth), lie * (1.0 - lie)
+    reach = 0
+    while True:
+        width = math.ceil(reach / (truth - lie))
+        most = (max(middle - width, 0), min(middle + width, users))
+        variance = max(having * telling + (users - having) * lying for having in most)
+        further = math.ceil(8.0 * (math.sqrt(variance) + 1.0) + 10.0)
+        if further <= reach:
+            return reach, width
+        reach = further
 
 
 def _spread(highest: int) -> Ints:
@@ -129,12 +163,24 @@ def _spread(highest: int) -> Ints:
 
 
 def _binomial(counts: Ints | Floats, trials: Floats, chance: Floats) -> Floats:
-    """Return binomial probabilities; arrays broadcast; 0 where there are more counts than trials."""
+    """Return binomial probabilities of whole numbers; arrays broadcast; 0 where there are more counts than trials."""
     possible = counts <= trials
     rest = np.where(possible, trials - counts, 0.0)
-    log_ways = special.gammaln(trials + 1.0) - special.gammaln(counts + 1.0) - special.gammaln(rest + 1.0)
-    logs = log_ways + special.xlogy(counts, chance) + special.xlog1py(rest, -chance)
+    log_ways = special.gammaln(trials + 1.0) - special.gammaln(counts + 1.0) - _log_factorial(rest)
+    with np.errstate(divide="ignore"):
+        # Of a chance of 0 or 1, 0 ln 0 = 0, and anything else is impossible.
+        log_chance, log_rest = np.maximum(np.log(chance), -_HUGE), np.maximum(np.log1p(-chance), -_HUGE)
+    logs = log_ways + counts * log_chance + rest * log_rest
     return np.where(possible, np.exp(logs), 0.0)
+
+
+def _log_factorial(numbers: Floats) -> Floats:
+    """Return ln n! of whole numbers; of a large array by a table where that is shorter."""
+    low, high = int(numbers.min()), int(numbers.max())
+    if high - low >= numbers.size:
+        return np.asarray(special.gammaln(numbers + 1.0))
+    table = special.gammaln(np.arange(low + 1.0, high + 2.0))
+    return np.asarray(table[(numbers - low).astype(np.int64)])
 
 
 def _sum_of_binomials(devices: Ints, users: int, truth: float, lie: float, most: int) -> Floats:
@@ -147,21 +193,29 @@ def _sum_of_binomials(devices: Ints, users: int, truth: float, lie: float, most:
     return np.asarray(np.maximum(np.fft.irfft(product, size, axis=1)[:, : most + 1], 0.0))
 
 
+def _most_acceptable(acceptable: Floats) -> Ints:
+    """Return the first of the most acceptable candidates; rounding does not choose among equals."""
+    return np.asarray(np.argmax(acceptable >= acceptable.max(axis=0) * (1.0 - _TIE), axis=0))
+
+
 def _acceptability(law: Floats) -> Floats:
     """Return for every candidate and count the probability of outcomes at most as likely in their own tail."""
     below = np.minimum(np.cumsum(law, axis=1), 1.0)
     above = np.minimum(1.0 - below + law, 1.0)
     tail = np.minimum(below, above)
-    order = np.argsort(tail, axis=1, kind="stable")
-    ranked = np.take_along_axis(tail, order, axis=1)
-    together = np.cumsum(np.take_along_axis(law, order, axis=1), axis=1)
+    rows, columns = law.shape
+    order = np.argsort(tail, axis=1, kind="stable") + columns * np.arange(rows)[:, None]
+    ranked = tail.ravel()[order]
+    together = np.cumsum(law.ravel()[order], axis=1)
     # What lies beyond the last count is more extreme than all of the upper side: it belongs to every sum.
     beyond = np.maximum(1.0 - below[:, -1:], 0.0)
     # Equal tails count together: every one of them gets the sum up to the last.
     ends = np.ones(law.shape, dtype=np.bool_)
     ends[:, :-1] = ranked[:, 1:] > ranked[:, :-1] * (1.0 + _TIE)
-    last = np.where(ends, np.arange(law.shape[1]), law.shape[1])
-    together = np.take_along_axis(together, np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1], axis=1)
+    if not ends.all():
+        last = np.where(ends, np.arange(columns), columns)
+        last = np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1]
+        together = together.ravel()[last + columns * np.arange(rows)[:, None]]
     found = np.empty_like(law)
-    np.put_along_axis(found, order, together + beyond, axis=1)
+    found.ravel()[order] = together + beyond
     return found

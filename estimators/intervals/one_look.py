@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import optimize, special
 
 Floats = NDArray[np.float64]
 
@@ -90,12 +90,15 @@ def skewed_tail(distance: Floats, skewness: Floats) -> Floats:
     >>> skewed_tail(np.array([1.96, 1.96, 1.96]), np.array([0.0, 1.0, -1.0])).round(4).tolist()
     [0.025, 0.0447, 0.0]
     """
-    straight = np.abs(skewness) < _STRAIGHT
-    shape = 4.0 / np.where(straight, 1.0, skewness) ** 2
-    along = np.where(skewness > 0, distance, -distance)
+    distance, skewness = np.broadcast_arrays(distance, skewness)
+    found = np.asarray(special.ndtr(-distance))
+    bent = np.abs(skewness) >= _STRAIGHT
+    leaning, at = skewness[bent], distance[bent]
+    shape = 4.0 / (leaning * leaning)
+    along = np.where(leaning > 0, at, -at)
     tail = special.gammaincc(shape, np.maximum(shape + along * np.sqrt(shape), 0.0))
-    tail = np.where(skewness > 0, tail, 1.0 - tail)
-    return np.asarray(np.where(straight, special.ndtr(-distance), tail))
+    found[bent] = np.where(leaning > 0, tail, 1.0 - tail)
+    return found
 
 
 def clopper_pearson(successes: int, trials: int, alpha: float) -> tuple[float, float]:
@@ -124,7 +127,7 @@ def clopper_pearson_array(successes: Floats, trials: float, alpha: float) -> tup
 
 
 def _three_z(alpha: float, correlation: Floats) -> float:
-    """Solve Pr(max |Z_i| <= z) = 1 - alpha for three normals of which two determine the third, by bisection."""
+    """Solve Pr(max |Z_i| <= z) = 1 - alpha for three normals of which two determine the third."""
     # Z_3 = a Z_1 + b Z_2 and Z_2 = r Z_1 + s E with E independent of Z_1: one integral over Z_1, the rest is a normal
     # interval in E.
     r = float(np.clip(correlation[0, 1], -1.0, 1.0))
@@ -133,9 +136,8 @@ def _three_z(alpha: float, correlation: Floats) -> float:
         r = float(np.clip(correlation[0, 1], -1.0, 1.0))
     a, b = np.linalg.solve(np.array([[1.0, r], [r, 1.0]]), correlation[2, :2])
     s = math.sqrt(1.0 - r * r)
-    lower, upper = two_sided_z(alpha), sidak_z(alpha, 3)
-    for _ in range(40):
-        z = (lower + upper) / 2
+
+    def missing(z: float) -> float:
         first = z * _NODES
         low, high = (-z - r * first) / s, (z - r * first) / s
         tilt, scale = (a + b * r) * first, b * s
@@ -144,5 +146,9 @@ def _three_z(alpha: float, correlation: Floats) -> float:
             low, high = np.maximum(low, ends[0]), np.minimum(high, ends[1])
         inside = np.maximum(special.ndtr(high) - special.ndtr(low), 0.0)
         covered = float(np.sum(_WEIGHTS * z * np.exp(-0.5 * first**2) * inside) / math.sqrt(2 * math.pi))
-        lower, upper = (z, upper) if covered < 1.0 - alpha else (lower, z)
-    return upper
+        return 1.0 - alpha - covered
+
+    lower, upper = two_sided_z(alpha), sidak_z(alpha, 3)
+    if missing(lower) <= 0.0 or missing(upper) >= 0.0:
+        return lower if missing(lower) <= 0.0 else upper
+    return float(optimize.brentq(missing, lower, upper, xtol=1e-13))

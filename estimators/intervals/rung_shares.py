@@ -38,7 +38,7 @@ _EDGE = 1e-4
 """Shares for weights stay this far inside [0, 1]."""
 
 _STEPS = 12
-"""Fixed-point steps of the score interval; each gains a factor of at least five beyond RARE."""
+"""Fixed-point steps of the ends of a sample of people."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,7 @@ class Spans:
         between is a further squared distance, for what scatters beside the rungs' own shares. A centre outside [0, 1]
         must not eat up the room that another rung needs: the ends reach at least as far as from possible centres.
         """
-        possible = np.clip(self.centre, 0.0, 1.0)
-        none = np.zeros(self.centre.shape, dtype=np.bool_)
-        low, high = self._combined((self.centre, possible), weights, none, between)
+        low, high = self._combined(weights, None, between)
         if self.counts is None:
             return low, high
         together = self.counts.rare & (weights > 0)
@@ -76,28 +74,25 @@ class Spans:
         if not several.any():
             return low, high
         # Added in full, exact intervals that share alpha hold whatever the laws are (Bonferroni): far enough anywhere.
-        far = self._combined((self.centre, possible), weights, together, between)
+        far = self._combined(weights, together, between)
         sums = self._sums(weights, together, between)
         reaching = np.maximum(far[0], sums[0]), np.minimum(far[1], sums[1])
         return np.where(several, reaching[0], low), np.where(several, reaching[1], high)
 
     def _combined(
-        self, centres: tuple[Floats, ...], weights: Floats, full: NDArray[np.bool_], between: Floats | float
+        self, weights: Floats, full: NDArray[np.bool_] | None, between: Floats | float
     ) -> tuple[Floats, Floats]:
-        """Return the outermost ends from any of the centres; distances of the rungs in `full` add up in full."""
+        """Return the outermost ends from the centres as they are, and from possible ones.
+
+        Distances of the rungs in `full` add up in full.
+        """
         lower, upper = self.centre - self.down, self.centre + self.up
+        possible = np.minimum(np.maximum(self.centre, 0.0), 1.0)
         ends = []
-        for centre in centres:
+        for centre in (self.centre,) if np.array_equal(possible, self.centre) else (self.centre, possible):
             middle = np.sum(weights * centre, axis=0)
             distances = (weights * np.maximum(centre - lower, 0.0), weights * np.maximum(upper - centre, 0.0))
-            down, up = (
-                np.sqrt(
-                    np.sum(np.where(full, part, 0.0), axis=0) ** 2
-                    + np.sum(np.where(full, 0.0, part) ** 2, axis=0)
-                    + between
-                )
-                for part in distances
-            )
+            down, up = (np.sqrt(_added(part, full) + between) for part in distances)
             ends.append((middle - down, middle + up))
         return np.minimum.reduce([low for low, _ in ends]), np.maximum.reduce([high for _, high in ends])
 
@@ -122,25 +117,34 @@ class Spans:
         return middle - np.sqrt(down), middle + np.sqrt(up)
 
 
+def _added(distances: Floats, full: NDArray[np.bool_] | None) -> Floats:
+    """Return the square of the distances of all rungs together: root sum of squares, those in `full` as one sum."""
+    if full is None:
+        return np.asarray(np.sum(distances**2, axis=0))
+    one = np.sum(np.where(full, distances, 0.0), axis=0)
+    return np.asarray(one**2 + np.sum(np.where(full, 0.0, distances) ** 2, axis=0))
+
+
 def spans(questions: YesNo, *, alpha: float, population: Population, shared: bool = True) -> Spans:
     """Return the interval of every rung's share; of no width around 0 where a rung says nothing about a value.
 
     Exact intervals share alpha between the rungs that need one (unless not `shared`): where rungs have shares of their
     own, errors that come in steps of one answer do not average out as the errors of many answers do.
     """
-    z = two_sided_z(alpha)
     asked, live = _normal_form(questions)
     truth, lie, ones, users = asked.truth, asked.lie, asked.ones, asked.users
     centre = (ones / users - lie) / (truth - lie)
-    down = _score(asked, centre, z, population, side=-1.0)
-    up = _score(asked, centre, z, population, side=+1.0)
     rare = live & ((ones < RARE) | (users - ones < RARE))
-    quiet = np.zeros_like(rare)
+    exact = rare
     if population == "fleet":
-        quiet = live & ~rare & (users * answer_variance(truth, lie, centre, "fleet") < QUIET)
-    sharing = np.broadcast_to((rare | quiet).sum(axis=0) if shared else 1, rare.shape)
+        exact = rare | (live & (users * answer_variance(truth, lie, centre, "fleet") < QUIET))
+    if np.array_equal(exact, live):
+        down, up = np.zeros_like(centre), np.zeros_like(centre)
+    else:
+        down, up = _score(asked, centre, two_sided_z(alpha), population)
+    sharing = np.broadcast_to(exact.sum(axis=0) if shared else 1, rare.shape)
     found = Spans(centre, down, up, RareCounts(rare, asked, alpha) if population == "sampling" else None)
-    for place in zip(*np.nonzero(quiet), strict=True):
+    for place in zip(*np.nonzero(exact & ~rare), strict=True):
         law = (int(users[place]), float(truth[place]), float(lie[place]), int(ones[place]))
         centre[place], down[place], up[place] = exact_near(*law, alpha / int(sharing[place]))
     _fill_rare(found, asked, rare, sharing, alpha, population)
@@ -172,28 +176,25 @@ def _fill_rare(
     population: Population,
 ) -> None:
     """Put exact intervals where counts are rare; one table serves all counts of one law."""
-    mirrored = asked.users - asked.ones < asked.ones
-    high = np.where(mirrored, 1.0 - asked.lie, asked.truth)
-    low = np.where(mirrored, 1.0 - asked.truth, asked.lie)
-    laws = np.stack([asked.users, high, low, sharing, mirrored], axis=-1)
-    counts = np.where(mirrored, asked.users - asked.ones, asked.ones).astype(np.int64)
-    for law in np.unique(laws[rare], axis=0):
-        n, p, q, rungs, mirror = law.tolist()
-        chosen = rare & np.all(laws == law, axis=-1)
+    places = np.nonzero(rare)
+    users, ones = asked.users[places], asked.ones[places]
+    truth, lie, absent = asked.truth[places], asked.lie[places], users - ones
+    mirrored = absent < ones
+    high, low = np.where(mirrored, 1.0 - lie, truth), np.where(mirrored, 1.0 - truth, lie)
+    counts = np.where(mirrored, absent, ones).astype(np.int64)
+    laws: dict[tuple[float, ...], list[int]] = {}
+    columns = (users, high, low, sharing[places], mirrored)
+    for i, law in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        laws.setdefault(law, []).append(i)
+    for (n, p, q, rungs, mirror), chosen in laws.items():
         at = counts[chosen]
         # In steps, so that a table serves for a while: a larger one costs more and holds the same limits.
         most = next(step for step in _STEPS_OF_TABLES if step >= at.max())
         table = exact_limits(int(n), p, q, most, alpha / rungs, population)
-        seen, zero, one = (at / n - q) / (p - q), table.zero[at], table.one[at]
-        middle = table.centre[at] if population == "fleet" else np.clip(seen, table.lower[at], table.upper[at])
-        # Where even the share 0 is accepted, fewer answers than noise alone gives may come, and at 1 likewise more: the
-        # centre keeps that, and so does the distance. A distance cut at 0 or 1 would leave other rungs no room.
-        middle = np.where(zero, np.minimum(seen, middle), np.where(one, np.maximum(seen, middle), middle))
-        below, above = middle - table.lower[at], table.upper[at] - middle
-        below = np.where(zero, np.maximum(below, table.excess), np.maximum(below, 0.0))
-        above = np.where(one, np.maximum(above, table.lack), np.maximum(above, 0.0))
-        found.centre[chosen] = 1.0 - middle if mirror else middle
-        found.down[chosen], found.up[chosen] = (above, below) if mirror else (below, above)
+        middle, below, above = table.centre[at], table.down[at], table.up[at]
+        where = places[0][chosen], places[1][chosen]
+        found.centre[where] = 1.0 - middle if mirror else middle
+        found.down[where], found.up[where] = (above, below) if mirror else (below, above)
 
 
 def stratified_variance(questions: YesNo, population: Population) -> Floats:
@@ -235,21 +236,37 @@ def _between(shares: Floats, users: Floats, noise: Floats) -> Floats:
 
 def answer_variance(truth: Floats, lie: Floats, shares: Floats, population: Population) -> Floats:
     """Return the variance of one answer (0 or 1) on a rung whose shares are these, cut to [0, 1]."""
-    inside = np.clip(shares, 0.0, 1.0)
+    inside = np.minimum(np.maximum(shares, 0.0), 1.0)
     if population == "fleet":
         return np.asarray(inside * truth * (1.0 - truth) + (1.0 - inside) * lie * (1.0 - lie))
     answers = lie + (truth - lie) * inside
     return np.asarray(answers * (1.0 - answers))
 
 
-def _score(asked: YesNo, estimate: Floats, z: float, population: Population, *, side: float) -> Floats:
-    """Return the distance d at which d^2 = z^2 variance(estimate + side d)."""
-    scale = z / (np.sqrt(asked.users) * (asked.truth - asked.lie))
-    distance = scale * np.sqrt(answer_variance(asked.truth, asked.lie, estimate, population))
-    for _ in range(_STEPS):
-        ends = estimate + side * distance
-        distance = scale * np.sqrt(answer_variance(asked.truth, asked.lie, ends, population))
-    return np.asarray(distance)
+def _score(asked: YesNo, estimate: Floats, z: float, population: Population) -> tuple[Floats, Floats]:
+    """Return the distances down and up at which d^2 = z^2 variance(estimate -+ d), the variance of possible shares."""
+    slope = asked.truth - asked.lie
+    factor = (z / slope) ** 2 / asked.users
+    lying, telling = asked.lie * (1.0 - asked.lie), asked.truth * (1.0 - asked.truth)
+    at_zero, at_one = np.sqrt(factor * lying), np.sqrt(factor * telling)
+    # Inside [0, 1] the variance is a polynomial in d: square d^2 = side tilt d + level.
+    if population == "fleet":
+        square, tilt = np.ones_like(factor), factor * (telling - lying)
+        level = factor * (estimate * telling + (1.0 - estimate) * lying)
+    else:
+        answers = asked.lie + slope * estimate
+        square, tilt = 1.0 + factor * slope**2, factor * slope * (1.0 - 2.0 * answers)
+        level = factor * answers * (1.0 - answers)
+    root = np.sqrt(np.maximum(tilt**2 + 4.0 * square * level, 0.0))
+    found = []
+    # Beyond 0 and 1 the variance stays what it is there; an estimate further out than that does not reach inside.
+    for side, near, near_distance, far_distance in ((-1.0, 1.0, at_one, at_zero), (1.0, 0.0, at_zero, at_one)):
+        distance = (side * tilt + root) / (2.0 * square)
+        end = estimate + side * distance
+        distance = np.where(end < 0.0 if side < 0 else end > 1.0, far_distance, distance)
+        distance = np.where(side * (near - estimate) >= near_distance, near_distance, distance)
+        found.append(np.where(side * (estimate - (1.0 - near)) >= 0.0, far_distance, distance))
+    return found[0], found[1]
 
 
 def spread_ends(estimate: Floats, noise: tuple[Floats, Floats], sampled: float, alpha: float) -> tuple[Floats, Floats]:

@@ -13,23 +13,22 @@ def overview() -> str:
     rows = ["| name | what a device does | local | ladder |", "|---|---|---|---|"]
     for name in names():
         kind = specification_class(name)
-        local = "yes" if kind.guarantee.local else "**no**"
+        local = {"every value": "yes", "sensitive values": "sensitive values only", "nothing": "**no**"}[
+            kind.guarantee.protects
+        ]
         rows.append(f"| [`{name}`](#{name}) | {_cell(summary(kind))} | {local} | {_cell(kind.ladders)} |")
     return "\n".join(rows)
 
 
-def sections() -> str:
-    """Return one section per mechanism: guarantee, threat model, ladder, parameters, estimators, source, errata."""
-    return "\n\n".join(section(name) for name in names())
-
-
 def section(name: str) -> str:
-    """Return the section of one mechanism."""
+    """Return the section of one mechanism: guarantee, threat model, ladder, parameters, estimators, source, errata."""
     kind = specification_class(name)
     lines = [f"### {name}", "", summary(kind), "", f"*Guarantee.* {kind.guarantee.sentence}"]
     lines += ["", f"*Against whom.* {kind.guarantee.threat_model}"]
     if not kind.guarantee.local:
-        lines += ["", "**Not local differential privacy**: a survey must set `accept_risk`."]
+        what = "protects sensitive values only" if kind.guarantee.protects == "sensitive values" else "nothing local"
+        asks = ": a survey must set `accept_risk`" if kind.guarantee.is_risk else ""
+        lines += ["", f"**Not local differential privacy**, {what}{asks}."]
     lines += ["", f"*Ladder.* {kind.ladders}"]
     lines += ["", f"*Estimators.* {', '.join(f'`{method}`' for method in kind.methods)}."]
     lines += ["", f"*Source.* {kind.source}."]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from estimators.channels.chain import Chain
 from estimators.channels.dense_chain import build_dense
+from estimators.channels.noisy_sampling import sampling_epsilon
 from estimators.mechanism import Guarantee, ParameterError
 from estimators.mechanisms.small_channel import (
     Exact,
@@ -72,6 +73,13 @@ class Christofides(SmallChannel):
         if "middle" in parameters:
             raise ParameterError("middle", parameters["middle"], "the cards already say it; remove one of the two")
         return cls(values, levels, cards=read_cards(parameters["cards"]))
+
+    def sampling_epsilon(self, sample: Self, samples: int) -> float:
+        """Return what noisy samples of one permanent face cost together: a sample shows the face or its mirror image.
+
+        Which pair of faces it is says nothing, so it costs what the samples of one yes or no cost.
+        """
+        return sampling_epsilon(self.ladder[0], sample.ladder[0], samples)
 
 
 def read_cards(cards: Any) -> tuple[int, ...]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from estimators.channels.chain import Chain
 from estimators.channels.moments import most_values
+from estimators.channels.noisy_sampling import sampling_epsilon
 from estimators.mechanism import Guarantee, Quantity
 from estimators.mechanisms.symbols import SymbolSpecification
 from estimators.parameters import refuse_unknown
@@ -44,9 +45,13 @@ class GRR(SymbolSpecification):
         return tuple(Quantity(label, always_valid=True) for label in self.labels)
 
     @property
-    def truth_probabilities(self) -> tuple[float | None, ...]:
-        """Per rung the probability that the answer is the true value."""
-        return tuple(channel.truth for channel in self.chain.retention_channels)
+    def truth_probabilities(self) -> tuple[Mapping[str, float], ...]:
+        """Per rung the probability that the answer is the true value: the same for all values."""
+        return tuple({"every value": channel.truth} for channel in self.chain.retention_channels)
+
+    def sampling_epsilon(self, sample: Self, samples: int) -> float:
+        """Return what noisy samples of one permanent value cost together."""
+        return sampling_epsilon(self.ladder[0], sample.ladder[0], samples, len(self.labels))
 
     def warnings(self) -> tuple[str, ...]:
         """Return that unary encoding would be more precise, if there are too many values for one symbol."""

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.channels.decks import Dealer, Deck, DeckError, privacy_table
+from estimators.channels.decks import Dealer, Deck, DeckError, parity_leaks
 from estimators.exact.randomness import Bits
-from estimators.mechanism import Answer, Drawn, Guarantee, ParameterError, Randomizer, Specification, index_of
+from estimators.mechanism import Answer, Attacker, Drawn, Guarantee, ParameterError, Randomizer, Specification, index_of
 from estimators.mechanisms.christofides import read_cards
 from estimators.mechanisms.small_channel import check_levels, check_values, read_probability
 from estimators.parameters import refuse_unknown, whole_number
@@ -52,7 +52,7 @@ class ImprovedChristofides(Specification):
         "a collector who sees all answers and knows the other people reads the value with certainty.",
         "Holds only if a dealer whom the collector cannot influence shuffles the deck and never sees answers, nobody "
         "learns other people's cards, and each person answers once.",
-        local=False,
+        protects="nothing",
     )
 
     def __init__(self, labels: Sequence[str], epsilon: float, deck: Deck, blocks: int) -> None:
@@ -60,6 +60,7 @@ class ImprovedChristofides(Specification):
         self.ladder = (float(epsilon),)
         self.deck, self.blocks = deck, blocks
         self.groups = blocks
+        self.cards = deck.counts
         self.answer = Answer("index", deck.faces)
 
     @classmethod
@@ -85,9 +86,31 @@ class ImprovedChristofides(Specification):
         """Infinite: nothing local can be promised. The cost of an isolated answer is deck.single_answer_epsilon."""
         return (math.inf,)
 
-    def privacy(self) -> tuple[tuple[str, str], ...]:
-        """Return what each kind of attacker can learn, for `thaw survey check` and the dealer."""
-        return privacy_table(self.deck)
+    def attackers(self, known_cards: Sequence[int] = (1, 10)) -> tuple[Attacker, ...]:
+        """Return what each kind of attacker can learn; known_cards: of how many other people."""
+        deck, single = self.deck, self.deck.single_answer_epsilon
+        parity = "whether the number of yes is odd" if parity_leaks(deck) else "bounds on the number of yes"
+        return (
+            Attacker("one answer and the composition of the deck", f"epsilon {single:.4g}", single, 0.0),
+            *(self._colluders(count) for count in known_cards),
+            Attacker(
+                "all answers, nothing about the other people", "centred at the epsilon of one answer, not bounded by it"
+            ),
+            Attacker(
+                "all answers and all other people's values",
+                f"the value, unless the card was the middle one: (0, {deck.informed_delta:.4g})-DP, epsilon infinite",
+                0.0,
+                deck.informed_delta,
+            ),
+            Attacker("the published counts alone", parity),
+            Attacker("dealer and collector together", "the value, unless the card was the middle one", math.inf),
+        )
+
+    def _colluders(self, count: int) -> Attacker:
+        epsilon = self.deck.collusion_epsilon(count)
+        learns = "the value, in the worst case: epsilon infinite" if math.isinf(epsilon) else f"epsilon {epsilon:.4g}"
+        people = "one other person" if count == 1 else f"{count} other people"
+        return Attacker(f"one answer and the card{'s' * (count > 1)} of {people}", learns, epsilon, 0.0)
 
     def dealer(self, bits: Bits) -> Dealer:
         """Return a dealer for all blocks of one window."""

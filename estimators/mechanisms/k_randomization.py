@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,19 +59,21 @@ class KRandomization(Specification):
         "least_records": "number of honest records that every published window has for certain, 2 or more",
         "copies": "copies k of each record, 1 to 1024; default 1",
     }
+    exclusive = adds_up = False
     methods = ("pooled",)
     guarantee = Guarantee(
         "The total of a window with enough honest records depends little on any one of them, except with "
         "probability delta; a party that sees the copies of one record learns up to k L ln((1-q)/q) about it.",
         "Holds only against someone who sees totals and no single copies, if copies cannot be linked and every window "
         "has the promised number of honest records; a collector who keeps the copies of a device sees through it.",
-        local=False,
+        protects="nothing",
     )
 
     def __init__(self, labels: Sequence[str], level: float, *, least_records: int, copies: int = 1) -> None:
         self.labels = tuple(labels)
         self.ladder = (float(level),)
         self.least_records, self.copies = least_records, copies
+        self.least_devices = least_records
         self.answer = Answer("bits", len(self.labels))
         flip = crowd.flip_probability(least_records, math.exp(level), copies=copies, bits=len(self.labels))
         zero = math.ceil(flip * GRID)
@@ -95,7 +98,7 @@ class KRandomization(Specification):
         """Probability that a bit of a copy is flipped."""
         return float(self.channel.zeros[0])
 
-    @property
+    @cached_property
     def epsilons(self) -> tuple[float, ...]:
         """What a record pays to someone who can link its copies: k L ln((1 - q) / q), rounded up."""
         single = self.channel.flip_epsilon(len(self.labels))
@@ -103,8 +106,8 @@ class KRandomization(Specification):
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:
-        """The share of records for which each label holds."""
-        meaning = "share of the records for which this label holds"
+        """The share of devices for which each label holds."""
+        meaning = "share of the devices that answered for which this label holds"
         return tuple(Quantity(label, meaning=meaning) for label in self.labels)
 
     def matrix(self, values: Sequence[Any]) -> NDArray[np.bool_]:

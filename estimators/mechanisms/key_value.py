@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from estimators.channels.chain import Chain
 from estimators.channels.channel import Channel
 from estimators.channels.dense_chain import build_dense
+from estimators.channels.noisy_sampling import dense_losses, largest_loss, sampled_logs
 from estimators.exact.lazy import Bytes, CellSampler
 from estimators.exact.randomness import Bits, below
 from estimators.exact.rounding import log_ratio_up
@@ -38,6 +39,7 @@ PLUS, MINUS = 1, 2
 class KeyValue(Specification):
     """What both have in common: a person's value is a table of keys with values in [-1, 1]."""
 
+    exclusive = adds_up = False
     chain: Chain
     keys: tuple[str, ...]
 
@@ -70,9 +72,9 @@ class KeyValue(Specification):
         """Per key the share of people who have it and the mean of their values."""
         share, mean = "share of the devices that answered that have this key", "mean value of the devices with this key"
         return tuple(
-            Quantity(label, kind="mean", subject="key", low=-1.0, high=1.0, meaning=mean)
+            Quantity(label, kind="mean", subject="key", low=-1.0, high=1.0, meaning=mean, name=self.keys[i // 2])
             if i % 2
-            else Quantity(label, subject="key", meaning=share)
+            else Quantity(label, subject="key", meaning=share, name=self.keys[i // 2])
             for i, label in enumerate(self.labels)
         )
 
@@ -127,10 +129,14 @@ class LPP(KeyValue):
         refuse_unknown(parameters, (), cls.name)
         return cls(at_least(values, 1, cls.name), check_levels(ladder))
 
-    @property
+    @cached_property
     def epsilons(self) -> tuple[float, ...]:
         """Exact cost of each prefix of the chain, rounded up."""
         return tuple(channel.epsilon for channel in self.chain.channels)
+
+    def sampling_epsilon(self, sample: Self, samples: int) -> float:
+        """Return what noisy samples of one permanent answer cost together; the key stays."""
+        return dense_losses(self.chain.top.matrix, sample.chain.top.matrix, samples)
 
 
 class PCKVUE(KeyValue):
@@ -178,10 +184,18 @@ class PCKVUE(KeyValue):
         padding = whole_number(parameters, "padding", 1, low=1, high=1000)
         return cls(at_least(values, 1, cls.name), check_levels(ladder), padding=padding)
 
-    @property
+    @cached_property
     def epsilons(self) -> tuple[float, ...]:
         """Exact cost of each prefix of the chain for the whole table, rounded up."""
         return tuple(self._cost(channel) for channel in self.chain.channels)
+
+    def sampling_epsilon(self, sample: Self, samples: int) -> float:
+        """Return what noisy samples of one permanent vector cost together."""
+        logs = sampled_logs(self.chain.top.matrix, sample.chain.top.matrix, samples)
+        up = max(largest_loss(logs, sign, 0) for sign in (PLUS, MINUS))
+        down = max(largest_loss(logs, 0, sign) for sign in (PLUS, MINUS))
+        other_sign = max(largest_loss(logs, PLUS, MINUS), largest_loss(logs, MINUS, PLUS))
+        return max(up + down, other_sign) if len(self.keys) > 1 else max(up, down, other_sign)
 
     @property
     def kept_keys(self) -> int:

@@ -7,6 +7,7 @@ place of such a value, through uRR or uRAP; what a person declared never leaves 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -14,9 +15,10 @@ from numpy.typing import NDArray
 
 from estimators.channels.bit_chain import BitChain
 from estimators.channels.chain import Chain
+from estimators.channels.noisy_sampling import one_hot_losses, sampling_epsilon
 from estimators.exact.randomness import Bits
 from estimators.mechanism import Answer, Drawn, Guarantee, ParameterError, Quantity, Randomizer, Specification, index_of
-from estimators.mechanisms.uldp import at_most_one_told, draw_protected, urap_chain
+from estimators.mechanisms.uldp import at_most_one_told, draw_protected, pool_truths, urap_chain
 from estimators.parameters import at_least, refuse_unknown, some_values
 
 Floats = NDArray[np.float64]
@@ -46,7 +48,11 @@ class PUM(Specification):
         "explain a protected answer equally well up to a factor e^epsilon. Other values may be revealed.",
         "Holds for sensitive values against a collector who sees every answer of the device; never seeing a value "
         "in many windows hints that it is personally sensitive.",
+        protects="sensitive values",
     )
+
+    # The share of a tag is part of several values' shares: their errors go together.
+    adds_up = False
 
     def __init__(
         self,
@@ -98,18 +104,31 @@ class PUM(Specification):
         sensitive = some_values(parameters, "sensitive", labels) if parameters.get("sensitive") else ()
         return cls(labels, ladder, tags=tags, sensitive=sensitive, background=background, base=base)
 
-    @property
+    @cached_property
     def epsilons(self) -> tuple[float, ...]:
         """Exact level of the protected answers of each prefix, rounded up."""
         if isinstance(self.chain, BitChain):
             return tuple(channel.one_hot_epsilon(quiet=(1,)) for channel in self.chain.channels)
         return tuple(channel.pool_epsilon for channel in self.chain.retention_channels)
 
+    def sampling_epsilon(self, sample: Self, samples: int) -> float:
+        """Return what noisy samples of one permanent answer cost together, if all of them are protected."""
+        if isinstance(self.chain, BitChain) and isinstance(sample.chain, BitChain):
+            return one_hot_losses(self.chain.top, sample.chain.top, samples, quiet=(1,))
+        return sampling_epsilon(self.ladder[0], sample.ladder[0], samples, len(self.sensitive) + len(self.tags))
+
+    @property
+    def truth_probabilities(self) -> tuple[Mapping[str, float], ...]:
+        """Per rung the probability that the answer is the true value, or the tag of a personally sensitive one."""
+        if isinstance(self.chain, BitChain):
+            return super().truth_probabilities
+        return tuple(pool_truths(channel, "sensitive values and tags") for channel in self.chain.retention_channels)
+
     @property
     def quantities(self) -> tuple[Quantity, ...]:
         """The share of every value, personal or not."""
         meaning = "share of the devices that answered whose value this is, declared as sensitive or not"
-        return tuple(Quantity(label, meaning=meaning) for label in self.labels)
+        return tuple(Quantity(label, meaning=meaning, sensitive=label in self.sensitive) for label in self.labels)
 
     def replaced(self, value: Any) -> str:
         """Return the symbol of a person: the tag of a personally sensitive value, otherwise the value."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from estimators.channels.bit_chain import BitChain, BitRun
 from estimators.channels.bits import BitChannel
 from estimators.channels.bloom import MAX_HASHES, packed_filter
+from estimators.channels.noisy_sampling import bit_losses
 from estimators.channels.response import EXACT
 from estimators.exact.randomness import Bits, below
 from estimators.mechanism import Answer, Drawn, Guarantee, ParameterError, Quantity, Randomizer, Specification
@@ -39,6 +40,7 @@ class RAPPOR(Specification):
         ),
         "Appendix F: signs and factors between Eq. 129 and 133; Eq. 68 and 134 themselves are right.",
     )
+    exclusive = adds_up = False
     parameters = {  # noqa: RUF012  # a ClassVar of the base class
         "bits": "size of the filter, 2 to 65536; default 128",
         "hashes": f"bits that a string sets, 1 to {MAX_HASHES}; default 2",
@@ -93,6 +95,11 @@ class RAPPOR(Specification):
     def epsilons(self) -> tuple[float, ...]:
         """Exact cost of each prefix of the chain for a whole string, rounded up."""
         return tuple(self._cost(channel) for channel in self.chain.channels)
+
+    def sampling_epsilon(self, sample: Self, samples: int) -> float:
+        """Return what noisy samples of one permanent filter cost together: 2h bits may differ."""
+        pairs = zip(self.chain.top.blocks, sample.chain.top.blocks, strict=True)
+        return self.hashes * sum(sum(bit_losses(own, noise, samples)) for own, noise in pairs)
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from estimators.mechanism import Randomizer, Specification
+from estimators.mechanism import ParameterError, Randomizer, Specification
 from estimators.mechanisms import (
     christofides,
     grr,
@@ -58,6 +59,49 @@ def names() -> tuple[str, ...]:
 def specification_class(name: str) -> type[Specification]:
     """Return the specification with this name; KeyError for an unknown one."""
     return _MECHANISMS[name][0]
+
+
+def build(name: str, values: Sequence[str], ladder: float | Sequence[float], /, **parameters: Any) -> Specification:
+    """Build the mechanism `name` for these values at one privacy level, or at the increasing levels of a ladder.
+
+    values are the labels of all possible answers (for `mean` the name of the number, for `lpp` and `pckv_ue` the keys);
+    parameters are those that docs/mechanisms.md lists. `epsilons` of the result is the exact cost, from the integers
+    that devices draw with, rounded up.
+
+    >>> build("grr", ["a", "b", "c"], [0.5, 1.0]).epsilons
+    (0.5, 1.0)
+
+    Raises:
+        ParameterError: name, values or a parameter is wrong: field, value, remedy.
+        LadderError: a level is negative or too high, levels fall, or the mechanism cannot have this ladder.
+    """
+    if name not in _MECHANISMS:
+        raise ParameterError("name", name, f"must be one of {', '.join(_MECHANISMS)}")
+    labels = list(values)
+    for label in labels:
+        if not isinstance(label, str):
+            raise ParameterError("values", label, "labels are texts; convert the others, and the column, with str")
+    if len(set(labels)) < len(labels):
+        raise ParameterError("values", labels, "every value occurs once; remove the second one")
+    levels = [float(ladder)] if isinstance(ladder, int | float) else [float(level) for level in ladder]
+    return _MECHANISMS[name][0].build(labels, levels, parameters)
+
+
+def sampling_levels(
+    name: str, values: Sequence[str], permanent: float, sample: float, rounds: int, /, **parameters: Any
+) -> list[float]:
+    """Return the levels that 1, 2, ..., `rounds` noisy samples of one permanent answer of a mechanism reach.
+
+    `permanent` and `sample` are levels of a whole answer, as in a ladder.
+
+    >>> [round(level, 3) for level in sampling_levels("rappor", ["a"], 4.0, 2.0, 3, hashes=2)]
+    [0.909, 1.735, 2.419]
+
+    Raises:
+        ParameterError: as `build`, or the mechanism has no noisy samples.
+    """
+    once, noisy = (build(name, values, level, **parameters) for level in (permanent, sample))
+    return [once.sampling_epsilon(noisy, samples) for samples in range(1, rounds + 1)]
 
 
 @lru_cache(maxsize=256)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 from estimators.channels.chain import check_ladder
 from estimators.channels.channel import MAX_EPSILON, one_against_rest
+from estimators.channels.noisy_sampling import dense_losses
 from estimators.exact.rounding import exp_decimal
 from estimators.mechanism import ParameterError, Quantity
 from estimators.mechanisms.symbols import SymbolSpecification
@@ -25,6 +26,21 @@ class SmallChannel(SymbolSpecification):
         """The share of every value; always-valid bounds where each answer sets one value against all others."""
         watched = one_against_rest(self.chain.channels) is not None
         return tuple(Quantity(label, always_valid=watched) for label in self.labels)
+
+    def sampling_epsilon(self, sample: Self, samples: int) -> float:
+        """Return what noisy samples of one permanent answer cost together; answers must be values."""
+        return dense_losses(self.chain.top.matrix, sample.chain.top.matrix, samples)
+
+    @property
+    def truth_probabilities(self) -> tuple[Mapping[str, float], ...]:
+        """Per rung and value the probability that the answer is the true value, where answers are values."""
+        if self.answer.size != len(self.labels):
+            return super().truth_probabilities
+        rows = [
+            dict(zip(self.labels, channel.matrix.diagonal().tolist(), strict=True)) for channel in self.chain.channels
+        ]
+        same = all(max(row.values()) - min(row.values()) < 1e-12 for row in rows)
+        return tuple({"every value": next(iter(row.values()))} if same else row for row in rows)
 
 
 def check_levels(ladder: Sequence[float]) -> tuple[float, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ class SymbolSpecification(Specification):
         self.chain = chain
         self.answer = Answer("index", chain.top.outputs)
 
-    @property
+    @cached_property
     def epsilons(self) -> tuple[float, ...]:
         """Exact cost of each prefix of the chain, rounded up."""
         return tuple(channel.epsilon for channel in self.chain.channels)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,12 +13,15 @@ from numpy.typing import NDArray
 from estimators.channels.bit_chain import BitChain, BitRun
 from estimators.channels.bits import BitChannel, pack
 from estimators.channels.chain import Chain
+from estimators.channels.channel import RetentionChannel
+from estimators.channels.noisy_sampling import one_hot_losses, sampling_epsilon
 from estimators.channels.response import EXACT
 from estimators.exact.randomness import Bits
 from estimators.mechanism import (
     Answer,
     Drawn,
     Guarantee,
+    OneHot,
     ParameterError,
     Quantity,
     Randomizer,
@@ -38,6 +42,7 @@ class UtilityOptimized(Specification):
         "a factor e^epsilon. A value that is not sensitive may be revealed.",
         "Holds for sensitive values against a collector who sees every answer of the device and knows everything about "
         "everybody else; it promises nothing for the other values.",
+        protects="sensitive values",
     )
     ladders = "Any increasing ladder, with the same sensitive values on every rung."
     parameters = {"sensitive": _SENSITIVE}  # noqa: RUF012  # a ClassVar of the base class
@@ -61,7 +66,7 @@ class UtilityOptimized(Specification):
     @property
     def quantities(self) -> tuple[Quantity, ...]:
         """The share of every value, sensitive or not."""
-        return tuple(Quantity(label, always_valid=True) for label in self.labels)
+        return tuple(Quantity(label, sensitive=label in self.sensitive, always_valid=True) for label in self.labels)
 
     def canonical(self) -> dict[str, Any]:
         """Return values, the sensitive ones among them, and integer thresholds."""
@@ -91,15 +96,19 @@ class URR(UtilityOptimized):
         self.answer = Answer("index", len(self.labels))
         self.chain: Chain = Chain.retention(self.ladder, len(self.labels), pool=len(self.sensitive))
 
-    @property
+    @cached_property
     def epsilons(self) -> tuple[float, ...]:
         """Exact level of the protected answers of each prefix, rounded up."""
         return tuple(channel.pool_epsilon for channel in self.chain.retention_channels)
 
+    def sampling_epsilon(self, sample: Self, samples: int) -> float:
+        """Return what noisy samples of one permanent value cost together, if all of them are protected."""
+        return sampling_epsilon(self.ladder[0], sample.ladder[0], samples, len(self.sensitive))
+
     @property
-    def truth_probabilities(self) -> tuple[float | None, ...]:
-        """Per rung the probability that a sensitive value is the answer of the person who has it."""
-        return tuple(channel.truth for channel in self.chain.retention_channels)
+    def truth_probabilities(self) -> tuple[Mapping[str, float], ...]:
+        """Per rung the probability that the answer is the true value, for sensitive values and for the others."""
+        return tuple(pool_truths(channel, "sensitive values") for channel in self.chain.retention_channels)
 
 
 class Mangat(URR):
@@ -108,6 +117,14 @@ class Mangat(URR):
     name = "mangat"
     source = "Mangat's rule: Murakami & Kawamoto, Sec. 3.1 (uRR with two values, one of them sensitive)"
     corrections = ()
+    guarantee = Guarantee(
+        "A person with the sensitive value is never known to have it: the answer that names it could come from the "
+        "other value, up to a factor e^epsilon. The other answer is certain: it tells that a person does not have it.",
+        "Holds for people with the sensitive value against a collector who sees every answer of the device and knows "
+        "everything about everybody else; all others may be known not to have it, and at high levels most of them are.",
+        protects="sensitive values",
+        reveals_most=True,
+    )
     parameters = {"sensitive": "the value that must be hidden; default the first"}  # noqa: RUF012  # as above
 
     @classmethod
@@ -160,10 +177,19 @@ class URAP(UtilityOptimized):
         theta = real_number(parameters, "theta") if "theta" in parameters else None
         return cls(labels, some_values(parameters, "sensitive", labels), ladder, theta=theta)
 
-    @property
+    @cached_property
     def epsilons(self) -> tuple[float, ...]:
         """Exact level of the protected answers of each prefix, rounded up."""
         return tuple(channel.one_hot_epsilon(quiet=(1,)) for channel in self.chain.channels)
+
+    def sampling_epsilon(self, sample: Self, samples: int) -> float:
+        """Return what noisy samples of one permanent vector cost together, if all of them are protected."""
+        return one_hot_losses(self.chain.top, sample.chain.top, samples, quiet=(1,))
+
+    @property
+    def one_hot(self) -> OneHot:
+        """One bit per value, those of sensitive values first."""
+        return OneHot(self.chain.channels, len(self.sensitive), self.places)
 
     def valid(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
         """Tell which vectors a correct device could have sent: at most one bit of a value that is not sensitive."""
@@ -187,6 +213,12 @@ def draw_protected(mechanism: Specification, chain: Chain | BitChain, inputs: ND
     if isinstance(chain, BitChain):
         return Drawn(chain.draw_one_hot(inputs, bits), one_group(len(inputs)))
     return Drawn(mechanism.symbols(chain.draw(inputs, bits)), one_group(len(inputs)))
+
+
+def pool_truths(channel: RetentionChannel, protected: str) -> dict[str, float]:
+    """Return how often the protected values of a channel and all others are told."""
+    truths = {protected: channel.truth}
+    return truths | {"other values": channel.retention} if channel.pool < channel.size else truths
 
 
 def urap_chain(ladder: Sequence[float], sensitive: int, others: int, theta: float | None = None) -> BitChain:

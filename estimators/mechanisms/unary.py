@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
 from estimators.channels.bit_chain import BitChain
+from estimators.channels.noisy_sampling import one_hot_losses
 from estimators.exact.randomness import Bits
-from estimators.mechanism import Answer, Drawn, Guarantee, Quantity, Randomizer, Specification, index_of, one_group
+from estimators.mechanism import (
+    Answer,
+    Drawn,
+    Guarantee,
+    OneHot,
+    Quantity,
+    Randomizer,
+    Specification,
+    index_of,
+    one_group,
+)
 from estimators.parameters import at_least, refuse_unknown
 
 
@@ -37,10 +50,19 @@ class Unary(Specification):
         refuse_unknown(parameters, (), cls.name)
         return cls(at_least(values, 1, cls.name), ladder)
 
-    @property
+    @cached_property
     def epsilons(self) -> tuple[float, ...]:
         """Exact cost of each prefix of the chain between any two values, rounded up."""
         return tuple(channel.one_hot_epsilon() for channel in self.chain.channels)
+
+    def sampling_epsilon(self, sample: Self, samples: int) -> float:
+        """Return what noisy samples of one permanent vector cost together."""
+        return one_hot_losses(self.chain.top, sample.chain.top, samples)
+
+    @property
+    def one_hot(self) -> OneHot:
+        """One bit per value, all alike."""
+        return OneHot(self.chain.channels, len(self.labels), np.arange(len(self.labels)))
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.channels.crowd import check_flip
-from estimators.planning.crowd_delta import CrowdDelta, binomial, hockey_sticks
+from estimators.inference.crowd_delta import CrowdDelta, binomial, hockey_sticks
 
 Floats = NDArray[np.float64]
 

@@ -26,6 +26,18 @@ def add_up(epsilons: Iterable[float]) -> float:
     return total if len(costs) < 2 or math.isinf(total) or total == 0 else math.nextafter(total, math.inf)
 
 
+def repeated_cost(epsilon: float, times: int) -> float:
+    """Return the cost of `times` independent releases of one level: what `add_up` gives, without a list of them.
+
+    >>> repeated_cost(0.1, 3) == add_up([0.1, 0.1, 0.1])
+    True
+    """
+    if times < 0:
+        raise ValueError(f"a number of releases cannot be negative; got {times}")
+    # The product is rounded once, as the exact sum is.
+    return add_up([epsilon * times, 0.0]) if times > 1 and epsilon > 0 else add_up([epsilon] * times)
+
+
 def chain_cost(epsilons: Sequence[float], released: Iterable[int]) -> float:
     """Return the cost of releasing these rungs of one chain: that of the highest one, 0 if none was released.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ from estimators.exact.randomness import SeededBits
 from estimators.inference.inversion import dense_inverse
 from estimators.intervals.one_look import two_sided_z
 from estimators.mechanism import Specification
-from estimators.mechanisms.registry import randomizer_of, specification_class
+from estimators.mechanisms.perturbation import perturb
+from estimators.mechanisms.registry import build
 from estimators.papers import splitting
 from estimators.papers.pitfalls import adaptive_expectation, averaging_rounds
 from estimators.reproduction.charts import Bars, Chart, Curve, Level, Mark
@@ -105,33 +106,36 @@ FAMILIES: dict[str, dict[str, tuple[tuple[str, ...], tuple[float, ...], Mapping[
 
 def _rounds(laboratory: Laboratory, specification: Specification, runs: int, people: int) -> tuple[Floats, Floats]:
     """Return estimates and their variances [run, rung, quantity] of one fleet; its chains are drawn in every run."""
-    simulator, randomizer = simulator_of(specification), randomizer_of(specification)
-    estimator = estimator_of(specification)
+    simulator, estimator = simulator_of(specification), estimator_of(specification)
     picks = np.arange(people, dtype=np.int64) % simulator.kinds
     values = simulator.simulate(picks, SeededBits(laboratory.seed, "families", "values").words(people))
     shape = (runs, specification.rungs, len(specification.quantities))
     found, variances = np.empty(shape), np.empty(shape)
     for run in range(runs):
         bits = SeededBits(laboratory.seed, "families", specification.name, run)
-        drawn = randomizer.draw(randomizer.encode(values, bits), bits)
+        drawn = perturb(specification, values, bits)
         for rung in range(specification.rungs):
-            tally = tally_of(specification, drawn, np.full(len(drawn.groups), rung, dtype=np.int64))
-            estimate = estimator.estimate(tally, method="stratified")
+            estimate = estimator.estimate(tally_of(specification, drawn, rung), method="stratified")
             found[run, rung], variances[run, rung] = estimate.value, estimate.variance
     return found, variances
+
+
+_VISIBLE = ("line", "dashed", "points")
+"""Style of a curve by the number of those below it: all are seen."""
 
 
 def _families(notebook: Notebook) -> None:
     """Hold for every family: the last answer has all the information, and each rung is sharper than the one below."""
     runs, people = notebook.laboratory.runs(200, 50), 4_000
     for kind, families in FAMILIES.items():
-        marks: list[Mark] = []
+        marks: list[Curve] = []
         for name, (labels, ladder, parameters) in families.items():
-            specification = specification_class(name).build(labels, ladder, parameters)
+            specification = build(name, labels, ladder, **parameters)
             found, variances = _rounds(notebook.laboratory, specification, runs, people)
             width = specification.quantities[0].high - specification.quantities[0].low
             deviation = np.sqrt(np.nanmean(variances[:, :, 0], axis=0)) / width
-            marks.append(Curve(name, ladder, 100 * deviation))
+            alike = sum(_coincide(earlier, ladder, 100 * deviation) for earlier in marks)
+            marks.append(Curve(name, ladder, 100 * deviation, style=_VISIBLE[alike]))
             notebook.hold("new.families.sharper", bool(np.all(np.diff(deviation) < 0)), labels=[name])
             for rung, level in enumerate(ladder):
                 mine = float(np.std(found[:, rung, 0], ddof=1)) / width
@@ -144,6 +148,11 @@ def _families(notebook: Notebook) -> None:
             notebook.theory(f"{name}: regression of the first on the last answer", slope, 1.0, error=error)
         title = f"One chain, {people:,} people: {kind}"
         notebook.chart(Chart(title, "epsilon of the rung", "deviation, % of the range", marks, x_log=True, y_log=True))
+
+
+def _coincide(earlier: Curve, ladder: Sequence[float], deviation: Floats) -> bool:
+    """Tell whether a curve would hide an earlier one."""
+    return len(ladder) == np.size(earlier.x) and np.allclose(earlier.y, deviation, rtol=0.05)
 
 
 def _slope(early: Floats, late: Floats) -> tuple[float, float]:

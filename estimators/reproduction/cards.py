@@ -52,7 +52,7 @@ def _table_2(notebook: Notebook) -> None:
     wanted = [yes_no.sample_sizes(0.1, 0.1, float(level), 0.01) for level in fine]
     marks: list[Mark] = [
         Curve("Warner, Simmons", fine, [size.warner for size in wanted]),
-        Curve("drawn cards", fine, [size.drawn_cards for size in wanted]),
+        Curve("drawn cards", fine, [size.drawn_cards for size in wanted], style="dashed"),
         Curve("dealt cards", fine, [size.dealt_cards for size in wanted]),
     ]
     title = "People needed for a variance of 0.1, share 0.1"
@@ -123,9 +123,10 @@ def _curves(levels: Floats, share: float, people: int, middle: float) -> list[Ma
     warner = [yes_no.best_warner_variance(people, float(level)) for level in levels]
     drawn = [yes_no.three_card_variance(people, float(level), middle) for level in levels]
     dealt = [yes_no.dealt_card_variance(share, people, float(level), middle) for level in levels]
-    return [
-        Curve(name, levels, y, colour=c) for c, (name, y) in enumerate(zip(NAMES, (warner, drawn, dealt), strict=True))
-    ]
+    # Drawn cards lie on Warner's curve where few cards are in the middle.
+    styles = ("line", "dashed", "line")
+    curves = zip(NAMES, (warner, drawn, dealt), styles, strict=True)
+    return [Curve(name, levels, y, style, colour=c) for c, (name, y, style) in enumerate(curves)]
 
 
 def _small_figure(number: int, ones: int, order: Sequence[int]) -> Experiment:

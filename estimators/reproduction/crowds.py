@@ -8,9 +8,9 @@ import numpy as np
 from scipy.optimize import brentq
 
 from estimators.channels.crowd import flip_probability
+from estimators.inference.crowd_delta import vector_delta
 from estimators.papers import crowd
 from estimators.papers.yes_no import warner_probability
-from estimators.planning.crowd_delta import vector_delta
 from estimators.reproduction.charts import Chart, Curve, Level, Mark
 from estimators.reproduction.laboratory import Experiment, Notebook
 

@@ -71,8 +71,10 @@ class MeanSimulator(Simulator[Mean]):
         return numbers
 
     def truth(self, values: Sequence[Any]) -> Floats:
-        """Return the mean of the numbers, each clipped to the range."""
-        return np.array([self.specification.numbers(values).mean() if len(values) else np.nan])
+        """Return the mean of the numbers, each clipped to the range, and that of their squares where it is asked."""
+        numbers = self.specification.numbers(values)
+        powers = range(1, self.specification.moments + 1)
+        return np.array([(numbers**power).mean() if len(values) else np.nan for power in powers])
 
 
 class RAPPORSimulator(Simulator[RAPPOR]):
@@ -169,7 +171,7 @@ class KeyValueSimulator(Simulator[KeyValue]):
         mechanism = self.specification
         holders, sums = np.zeros(len(mechanism.keys)), np.zeros(len(mechanism.keys))
         for person in values:
-            for key, value in mechanism.checked(person).items():
+            for key, value in person.items():
                 holders[mechanism.position[key]] += 1.0
                 sums[mechanism.position[key]] += value
         people = np.full(len(mechanism.keys), float(len(values)))
