@@ -15,60 +15,34 @@ budget ends below the top rung does not answer at all.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import logging
 import math
-import secrets
-import struct
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import numpy as np
-
-from estimators.exact.randomness import SecureBits, below
+from estimators.exact.randomness import SecureBits
 from estimators.mechanisms.registry import randomizer_of
 from producers.clock import Clock, system_clock
+from producers.device.accounts import Budget
 from producers.device.budget import UNBOUNDED, BudgetError, Odometer, as_epsilon, cost_units
-from producers.device.ledger import Ledger, StoredChain
+from producers.device.drawing import drawn_chain
+from producers.device.encoding import encoded, token_of
+from producers.device.ledger import Ledger, StoredChain, drawn_together
+from producers.device.noted import noted
 from producers.device.outbox import LIMIT, Outbox, OutgoingReport
+from producers.device.refusal import refusal
+from producers.device.results import ReleaseError, Tick, ValueFixedError
+from producers.device.sending import Sender
+from producers.device.values import same_bytes
 from producers.survey.file import PERSON_LIFETIME_EPSILON
 from producers.survey.survey import Survey
-from producers.wire.frames import Reports, encode
-from producers.wire.layout import TOKEN_BYTES
-from producers.wire.shards import partition_of, shards_of
-from producers.wire.transport import Message, Transport, TransportError, answer_bytes
+from producers.survey.unlocking import parse_unlock
+from producers.wire.transport import Transport
+
+__all__ = ["Device", "ReleaseError", "Tick", "ValueFixedError"]
 
 log = logging.getLogger(__name__)
-
-SEND_AT_ONCE = 500
-"""Reports handed to the transport in one go. Smaller costs round trips; larger resends more after a crash."""
-BACKOFF_FIRST_MS = 1_000
-BACKOFF_LAST_MS = 60_000
-"""How long a device waits after the transport failed: doubled each time, so that a fleet does not overload a broker."""
-
-_TOKEN_INPUT = struct.Struct("<8sqI")
-
-
-class ValueFixedError(RuntimeError):
-    """The window already has a chain for another value, or its chain was erased. Nothing was released.
-
-    Another value is noticed only by the process that drew the chain, since the value is not stored. After a restart the
-    stored chain is returned: the first value stands.
-    """
-
-
-@dataclass(frozen=True)
-class Tick:
-    """What one tick did: reports released, acknowledged and still waiting, and what was refused and why."""
-
-    released: int
-    sent: int
-    waiting: int
-    refused: tuple[str, ...]
 
 
 class Device:
@@ -81,6 +55,9 @@ class Device:
         caps: per survey name, the highest epsilon that the person allows per window; rungs above it are never released.
         lifetime_epsilon: the person's own bound on everything, beside the surveys' own; PERSON_LIFETIME_EPSILON if it
             is not given. Surveys whose answers have no finite cost need math.inf here.
+        unlock: how much of that may be spent over time, such as "1 per day"; all of it at once if it is not given.
+        shares: per survey name how much it counts when the person's budget is divided between surveys; 1 each if it is
+            not given, so that no survey gets less because another one asks more often.
         outbox_limit: reports kept while the broker cannot be reached.
         clock: the time, where it is not passed to a call.
     """
@@ -93,6 +70,8 @@ class Device:
         *,
         caps: Mapping[str, float] | None = None,
         lifetime_epsilon: float | None = None,
+        unlock: str | None = None,
+        shares: Mapping[str, float] | None = None,
         outbox_limit: int = LIMIT,
         clock: Clock = system_clock,
     ) -> None:
@@ -105,12 +84,15 @@ class Device:
                 "lifetime_epsilon to change it",
                 PERSON_LIFETIME_EPSILON,
             )
+        self._budget = Budget(
+            self.surveys.values(), self.lifetime_epsilon, None if unlock is None else parse_unlock(unlock), shares or {}
+        )
         self._transport, self._clock = transport, clock
         self._bits = SecureBits()
         self._ledger = Ledger(ledger)
         self._outbox = Outbox(self._ledger, outbox_limit)
-        self._backoff_ms = 0
-        self._retry_ms: int | None = None
+        self._sender = Sender(self._ledger, self._outbox, transport)
+        self._ledger.note(map(noted, self.surveys.values()), self.lifetime_epsilon, unlock)
         self._ticked_ms: int | None = None
         self._warned: set[str] = set()
         self._values: dict[tuple[str, int], bytes] = {}
@@ -130,9 +112,12 @@ class Device:
         """What this device has spent in its life, over all surveys."""
         return self._ledger.odometer()
 
-    def left(self, survey: Survey | str) -> float:
+    def left(self, survey: Survey | str, now_ms: int | None = None) -> float:
         """Return the epsilon that a survey may still spend on this device."""
-        return self.odometer.left(self._lifetime(self._known(survey)))
+        now_ms = self._clock() if now_ms is None else now_ms
+        spent_units, accounts = self.odometer.spent_units, self._ledger.accounts()
+        units = self._budget.allowance(self._known(survey), spent_units, accounts, now_ms).units
+        return math.inf if units is None else as_epsilon(units)
 
     def observe(self, survey: Survey | str, value: Any, now_ms: int | None = None) -> tuple[StoredChain, ...]:
         """Answer a survey for the windows that contain now_ms; returns their chains, oldest window first.
@@ -141,7 +126,7 @@ class Device:
         different values; a value that no window takes any more raises ValueFixedError. Either all windows without a
         chain get one or none does: BudgetError if their first rungs cannot be paid, ParameterError if the survey does
         not know the value. Returns nothing where the person's cap keeps this device out of the survey (see the log),
-        and after the survey's end.
+        without consent, and after the survey's end.
         """
         survey = self._known(survey)
         now_ms = self._clock() if now_ms is None else now_ms
@@ -150,13 +135,18 @@ class Device:
         if not self._takes_part(survey):
             return ()
         starts = [start for start in survey.windows.starts(now_ms) if survey.asks(start)]
-        if not starts:
-            return ()
-        plain = msgspec.json.encode(value)
+        plain = same_bytes(value)
+        if self._budget.unlocks(survey):
+            self._ledger.begin(survey.id, now_ms)
         try:
             with self._ledger.transaction():
+                starts = self._agreed(survey, starts)
+                if not starts:
+                    return ()
                 known = {start: self._ledger.chain(survey.id, start) is not None for start in starts}
-                chains = [self._chain_for(survey, start, value, now_ms) for start in starts]
+                new = sum(not is_known for is_known in known.values())
+                room = new == 0 or self._has_room(new * survey.mechanism.copies)
+                chains = [self._chain_for(survey, start, value, now_ms, room) for start in starts]
         except BudgetError as error:
             if len(starts) == 1:
                 raise
@@ -178,6 +168,17 @@ class Device:
             )
         return tuple(chains)
 
+    def consent(self, given: bool) -> None:
+        """Switch this device on or off. Off: nothing more is drawn or sent, and the ledger keeps only what was spent.
+
+        What has left before stays counted. Switched on again, the device answers the windows that follow.
+        """
+        if given:
+            self._ledger.allow()
+        else:
+            self._ledger.wipe()
+            self._values = {}
+
     def tick(self, now_ms: int | None = None) -> Tick:
         """Release what the schedule has opened, send what is due, erase what has expired.
 
@@ -187,34 +188,74 @@ class Device:
         now_ms = self._clock() if now_ms is None else now_ms
         self._ticked_ms = now_ms
         released, refused = 0, []
-        for chain in self._ledger.kept():
-            survey = self.surveys.get(chain.survey_id)
-            if survey is None or now_ms > chain.expires_ms:
-                continue
+        kept = [chain for chain in self._ledger.kept() if chain.survey_id in self.surveys]
+        for chains in drawn_together(chain for chain in kept if now_ms <= chain.expires_ms):
             try:
                 with self._ledger.transaction():
-                    released += self._release_open(survey, chain.window_ms, now_ms)
+                    released += self._release_together(chains, now_ms)
             except BudgetError as error:
                 refused.append(str(error))
                 self._warn_once(str(error))
         sent = self._flush(now_ms)
         self._ledger.erase_expired(now_ms)
+        self._values = {key: held for key, held in self._values.items() if self._is_open(key, now_ms)}
         return Tick(released, sent, len(self._outbox), tuple(refused))
+
+    def release_next(
+        self, survey: Survey | str, *, window_ms: int | None = None, now_ms: int | None = None
+    ) -> StoredChain | None:
+        """Release one level more of a survey whose levels are released on demand, because the person says so.
+
+        It concerns the newest window with a level left, or the one that starts at window_ms, and is sent by `tick`.
+        Returns the chain, None if no level is left that the person allows. Decide by anything but the answers:
+        they are not shown for that reason, and estimates would be biased.
+
+        Raises:
+            ReleaseError: the survey's levels open by the clock, or the window has not come so far.
+            BudgetError: it cannot be paid; nothing was released.
+        """
+        asked = self._known(survey)
+        now_ms = self._clock() if now_ms is None else now_ms
+        if not asked.on_demand:
+            raise ReleaseError(
+                f'{asked.id}: its levels open by the clock; only kind = "on_demand" is released on demand'
+            )
+        with self._ledger.transaction():
+            chains = [chain for chain in self._ledger.kept() if chain.survey_id == asked.id]
+            chains = [chain for chain in chains if window_ms in (None, chain.window_ms) and now_ms <= chain.expires_ms]
+            chains = [chain for chain in chains if chain.highest < self._cap(asked, chain.epsilons)]
+            if not chains:
+                return None
+            chain = chains[-1]
+            opens_ms = chain.drawn_ms if chain.highest < 0 else asked.opening_ms(chain.window_ms, chain.highest + 1)
+            if now_ms < opens_ms:
+                raise ReleaseError(f"{asked.id}, window {chain.window_ms}: no level is released before {opens_ms}")
+            if self._has_room(chain.copies):
+                self._release(asked, chain, chain.highest + 1, now_ms)
+            return self._ledger.chain(asked.id, chain.window_ms)
 
     def next_ms(self) -> int | None:
         """Return when tick has something to do next, None if nothing is foreseen."""
-        moments = [] if self._retry_ms is None else [self._retry_ms]
-        ready_ms = self._outbox.next_ready_ms()
-        if ready_ms is not None and self._retry_ms is None:
-            moments.append(ready_ms)
+        retry_ms = self._sender.retry_ms
+        ready_ms = self._outbox.next_ready_ms() if retry_ms is None else retry_ms
+        moments = [] if ready_ms is None else [ready_ms]
         for chain in self._ledger.kept():
             survey = self.surveys.get(chain.survey_id)
             if survey is None:
                 continue
             rungs = range(chain.highest + 1, self._cap(survey, chain.epsilons) + 1)
-            moments.extend(self._opening_ms(survey, chain, rung) for rung in rungs)
+            opens_ms = [opens for rung in rungs if (opens := self._opening_ms(survey, chain, rung)) is not None]
+            moments += opens_ms
+            if self._ticked_ms is not None and any(opens <= self._ticked_ms for opens in opens_ms):
+                # Refused at the last tick, for the outbox or for the budget; more of that may unlock.
+                unlocks_ms = self._budget.next_unlock_ms(survey, self._ledger.accounts(), self._ticked_ms)
+                moments += [] if unlocks_ms is None else [unlocks_ms]
         # What was open at the last tick and not released was refused; an immediate retry would only spin.
         return min((moment for moment in moments if self._ticked_ms is None or moment > self._ticked_ms), default=None)
+
+    def _is_open(self, window: tuple[str, int], now_ms: int) -> bool:
+        survey = self.surveys.get(window[0])
+        return survey is not None and now_ms < survey.windows.end(window[1])
 
     def _known(self, survey: Survey | str) -> Survey:
         wanted = survey.id if isinstance(survey, Survey) else survey
@@ -223,16 +264,16 @@ class Device:
                 return known
         raise KeyError(f"this device does not take part in {wanted!r}; pass the survey to Device(surveys=...)")
 
-    def _lifetime(self, survey: Survey) -> float:
-        return min(survey.lifetime_epsilon, self.lifetime_epsilon)
-
     def _cap(self, survey: Survey, epsilons: tuple[float, ...]) -> int:
         """Return the highest rung that the person allows, -1 if none."""
         cap = self.caps.get(survey.name, math.inf)
         return sum(epsilon <= cap for epsilon in epsilons) - 1
 
-    def _opening_ms(self, survey: Survey, chain: StoredChain, rung: int) -> int:
-        return chain.drawn_ms if rung == 0 else survey.opening_ms(chain.window_ms, rung)
+    def _opening_ms(self, survey: Survey, chain: StoredChain, rung: int) -> int | None:
+        """Return when a rung opens by itself; None if it waits for `release_next`."""
+        if rung == 0:
+            return chain.drawn_ms
+        return None if survey.on_demand else survey.opening_ms(chain.window_ms, rung)
 
     def _takes_part(self, survey: Survey) -> bool:
         """Tell whether the person's cap lets this device answer; says so once in the log where it does not."""
@@ -246,8 +287,19 @@ class Device:
             )
         return top <= cap
 
-    def _chain_for(self, survey: Survey, window_ms: int, value: Any, now_ms: int) -> StoredChain:
-        """Return the chain of a window, drawing it if there is none, inside the caller's transaction."""
+    def _agreed(self, survey: Survey, starts: Sequence[int]) -> list[int]:
+        """Return the windows that may be answered: none without consent, none that was answered before it ended."""
+        if not self._ledger.consent:
+            self._warn_once("nothing is answered: the person's consent is withdrawn")
+            return []
+        wiped_ms = self._ledger.wiped_ms(survey.id)
+        return [start for start in starts if wiped_ms is None or start > wiped_ms]
+
+    def _chain_for(self, survey: Survey, window_ms: int, value: Any, now_ms: int, room: bool) -> StoredChain:
+        """Return the chain of a window, drawing it if there is none, inside the caller's transaction.
+
+        Without `room` in the outbox its first answer is released later, by `tick`.
+        """
         stored = self._ledger.chain(survey.id, window_ms)
         if stored is not None:
             return stored
@@ -258,31 +310,33 @@ class Device:
             )
         chain = self._draw(survey, window_ms, value, now_ms)
         self._ledger.add(chain)
-        self._release(survey, chain, 0, now_ms)
+        if room:
+            self._release(survey, chain, 0, now_ms)
         return self._ledger.chain(survey.id, window_ms) or chain
 
     def _draw(self, survey: Survey, window_ms: int, value: Any, now_ms: int) -> StoredChain:
-        mechanism = survey.mechanism
-        randomizer = randomizer_of(mechanism)
-        inputs = randomizer.encode([value], self._bits)
-        drawn = randomizer.draw(np.repeat(inputs, mechanism.copies, axis=0), self._bits)
-        answers = b"".join(answer_bytes(rung, mechanism.answer.width).tobytes() for rung in drawn.answers)
-        jitters = below(survey.jitter_ms + 1, mechanism.rungs * mechanism.copies, self._bits)
-        jitters_ms = jitters.astype(np.int64).reshape(mechanism.rungs, mechanism.copies)
-        return StoredChain(
-            survey_id=survey.id,
-            window_ms=window_ms,
-            answers=answers,
-            groups=tuple(drawn.groups.tolist()),
-            epsilons=mechanism.epsilons,
-            jitters_ms=tuple(tuple(row) for row in jitters_ms.tolist()),
-            drawn_ms=now_ms,
-            released=(),
-            charged_units=0,
-            expires_ms=survey.expiry_ms(window_ms),
+        return drawn_chain(survey, window_ms, value, now_ms, self._bits)
+
+    def _has_room(self, reports: int) -> bool:
+        if self._outbox.has_room(reports):
+            return True
+        self._warn_once(
+            f"the outbox is full ({self._outbox.limit} reports); new rungs wait until the broker acknowledges again"
+        )
+        return False
+
+    def _release_together(self, chains: Sequence[StoredChain], now_ms: int) -> int:
+        """Release what is open of chains that are answered all or none, or of a single one; see `drawn_together`."""
+        together = len(chains) > 1
+        if together and not self._has_room(sum(chain.copies for chain in chains)):
+            return 0
+        surveys = [self.surveys[chain.survey_id] for chain in chains]
+        return sum(
+            self._release_open(survey, chain.window_ms, now_ms, together)
+            for survey, chain in zip(surveys, chains, strict=True)
         )
 
-    def _release_open(self, survey: Survey, window_ms: int, now_ms: int) -> int:
+    def _release_open(self, survey: Survey, window_ms: int, now_ms: int, room: bool) -> int:
         """Release the highest rung that is open and allowed; rungs below it that were never sent are skipped."""
         # Read again inside the transaction: another process of this device may have released it.
         chain = self._ledger.chain(survey.id, window_ms)
@@ -290,8 +344,11 @@ class Device:
             return 0
         highest = chain.highest
         for rung in range(self._cap(survey, chain.epsilons), highest, -1):
-            if self._opening_ms(survey, chain, rung) > now_ms:
+            opens_ms = self._opening_ms(survey, chain, rung)
+            if opens_ms is None or opens_ms > now_ms:
                 continue
+            if not room and not self._has_room(chain.copies):
+                return 0
             try:
                 return self._release(survey, chain, rung, now_ms)
             except BudgetError:
@@ -301,30 +358,23 @@ class Device:
 
     def _release(self, survey: Survey, chain: StoredChain, rung: int, now_ms: int) -> int:
         """Charge for a rung and fill the outbox, inside the caller's transaction; returns the number of reports."""
-        if not self._outbox.has_room(chain.copies):
-            self._warn_once(
-                f"the outbox is full ({self._outbox.limit} reports); new rungs wait until the broker acknowledges again"
-            )
-            return 0
         cost = cost_units(self._price(survey, chain, rung))
         unbounded = cost == UNBOUNDED and not any(
             math.isinf(self._price(survey, chain, before)) for before in chain.released
         )
         increment = UNBOUNDED if unbounded else max(cost - chain.charged_units, 0)
-        odometer = self._ledger.odometer()
         # What was paid for before is released even if other surveys have used up the budget since.
-        if increment != 0 and not odometer.affords(increment, self._lifetime(survey)):
-            price = "cost without bound" if increment == UNBOUNDED else f"cost {as_epsilon(increment):.6g} more"
-            if survey.rungs == "independent":
-                price += " with all rungs above it, which this survey needs"
-            raise BudgetError(
-                f"{survey.id}, window {chain.window_ms}: rung {rung} would {price}, and "
-                f"{odometer.left(self._lifetime(survey)):.6g} of {self._lifetime(survey):.6g} is left on this device "
-                f"({odometer.epsilon:.6g} spent on all surveys); it is not released"
-            )
-        self._ledger.release(chain, rung, max(increment, 0), unbounded=unbounded)
+        if increment != 0:
+            self._check_budget(survey, chain, rung, increment, now_ms)
+        self._ledger.release(chain, rung, max(increment, 0), unbounded=unbounded, now_ms=now_ms)
         self._outbox.put(self._encoded(survey, chain, rung, now_ms))
         return chain.copies
+
+    def _check_budget(self, survey: Survey, chain: StoredChain, rung: int, increment: int, now_ms: int) -> None:
+        odometer, accounts = self._ledger.odometer(), self._ledger.accounts()
+        allowance = self._budget.allowance(survey, odometer.spent_units, accounts, now_ms)
+        if not allowance.covers(increment):
+            raise refusal(survey, chain, rung, increment, odometer, accounts, allowance)
 
     def _price(self, survey: Survey, chain: StoredChain, rung: int) -> float:
         """Return what a device must have paid to release a rung.
@@ -335,56 +385,14 @@ class Device:
         return chain.epsilons[-1 if survey.rungs == "independent" else rung]
 
     def _encoded(self, survey: Survey, chain: StoredChain, rung: int, now_ms: int) -> list[OutgoingReport]:
-        """Encode the reports of a rung, each as a frame of its own: nothing on the wire links two of them."""
-        layout, outgoing = survey.layout, []
-        # Not the time of this device: the error of its clock would identify it in every window.
-        public_ms = chain.window_ms if rung == 0 else survey.opening_ms(chain.window_ms, rung)
-        for copy, group in enumerate(chain.groups):
-            token = np.frombuffer(self._token(survey, chain.window_ms, copy), dtype=np.uint8).reshape(1, TOKEN_BYTES)
-            reports = Reports(
-                tokens=token,
-                answers=np.frombuffer(chain.answer(rung, copy), dtype=np.uint8).reshape(1, layout.width),
-                rungs=np.array([rung], dtype=np.uint8),
-                groups=np.array([group], dtype=np.uint16) if layout.grouped else None,
-            )
-            shard = int(shards_of(token, survey.shards)[0])
-            frame = encode(survey.digest, chain.window_ms, public_ms, shard, reports, layout)
-            # From now, not from the opening: a late device must not send the reports of several windows together.
-            ready_ms = min(now_ms + chain.jitters_ms[rung][copy], max(now_ms, chain.expires_ms))
-            outgoing.append(OutgoingReport(survey.id, chain.window_ms, rung, copy, shard, ready_ms, frame))
-        return outgoing
+        tokens = [self._token(survey, chain.window_ms, copy) for copy in range(chain.copies)]
+        return encoded(survey, chain, rung, now_ms, tokens)
 
     def _token(self, survey: Survey, window_ms: int, copy: int) -> bytes:
-        """Return the token of a chain; only this device can link it to its other chains."""
-        named = _TOKEN_INPUT.pack(survey.digest, window_ms, copy)
-        return hmac.digest(self._ledger.secret, named, hashlib.sha256)[:TOKEN_BYTES]
+        return token_of(self._ledger.secret, survey, window_ms, copy)
 
     def _flush(self, now_ms: int) -> int:
-        """Send what is due and delete what was acknowledged; returns the number of acknowledged reports."""
-        # The upper bound: a clock that was set back must not stop the device from sending.
-        if self._retry_ms is not None and 0 < self._retry_ms - now_ms <= BACKOFF_LAST_MS:
-            return 0
-        sent = 0
-        while ready := self._outbox.ready(now_ms, SEND_AT_ONCE):
-            secrets.SystemRandom().shuffle(ready)
-            try:
-                partitions = self._transport.partitions
-                self._transport.send(
-                    [Message(partition_of(report.shard, partitions), report.frame) for _, report in ready]
-                )
-            except TransportError as error:
-                self._backoff_ms = min(max(2 * self._backoff_ms, BACKOFF_FIRST_MS), BACKOFF_LAST_MS)
-                if self._retry_ms is None:
-                    log.warning("reports wait in the outbox: %s; sending again within a minute", error)
-                self._retry_ms = now_ms + self._backoff_ms
-                return sent
-            if self._retry_ms is not None:
-                log.info("the broker acknowledges again; sending the outbox")
-            self._backoff_ms, self._retry_ms = 0, None
-            with self._ledger.transaction():
-                self._outbox.remove(number for number, _ in ready)
-            sent += len(ready)
-        return sent
+        return self._sender.flush(now_ms)
 
     def _warn_once(self, message: str) -> None:
         if message not in self._warned:

@@ -51,13 +51,3 @@ class Odometer:
     def epsilon(self) -> float:
         """Finite spending so far."""
         return as_epsilon(self.spent_units)
-
-    def affords(self, increment: int, lifetime_epsilon: float) -> bool:
-        """Tell whether a survey with this lifetime may spend `increment` more units on this device."""
-        limit = limit_units(lifetime_epsilon)
-        return limit is None or (increment != UNBOUNDED and self.spent_units + increment <= limit)
-
-    def left(self, lifetime_epsilon: float) -> float:
-        """Return the epsilon that a survey with this lifetime may still spend."""
-        limit = limit_units(lifetime_epsilon)
-        return math.inf if limit is None else max(0.0, as_epsilon(limit - self.spent_units))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,49 +19,13 @@ from typing import Any
 
 import msgspec
 
+from producers.device.accounts import Account
 from producers.device.budget import Odometer
+from producers.device.noted import NotedSurvey
+from producers.device.schema import SCHEMA_VERSION, SECRET_BYTES, name_of, prepare
 
-SCHEMA_VERSION = 2
-_WITH_VALUES = 1
-"""The version whose chains held the true value and its encoded form; both are removed when such a file is opened."""
-SECRET_BYTES = 32
 BUSY_SECONDS = 30.0
 """How long one process waits for another that holds the file."""
-
-_SCHEMA = """
-CREATE TABLE device (
-    id INTEGER PRIMARY KEY CHECK (id = 1),
-    secret BLOB NOT NULL,
-    spent_units INTEGER NOT NULL DEFAULT 0,
-    unbounded INTEGER NOT NULL DEFAULT 0
-);
-CREATE TABLE chains (
-    survey_id TEXT NOT NULL,
-    window_ms INTEGER NOT NULL,
-    answers BLOB,
-    groups BLOB NOT NULL,
-    epsilons BLOB NOT NULL,
-    jitters_ms BLOB NOT NULL,
-    drawn_ms INTEGER NOT NULL,
-    released BLOB NOT NULL,
-    charged_units INTEGER NOT NULL DEFAULT 0,
-    expires_ms INTEGER NOT NULL,
-    PRIMARY KEY (survey_id, window_ms)
-);
-CREATE INDEX chains_alive ON chains (expires_ms) WHERE answers IS NOT NULL;
-CREATE TABLE outbox (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    survey_id TEXT NOT NULL,
-    window_ms INTEGER NOT NULL,
-    rung INTEGER NOT NULL,
-    copy INTEGER NOT NULL,
-    shard INTEGER NOT NULL,
-    ready_ms INTEGER NOT NULL,
-    frame BLOB NOT NULL,
-    UNIQUE (survey_id, window_ms, rung, copy)
-);
-CREATE INDEX outbox_ready ON outbox (ready_ms);
-"""
 
 _COLUMNS = "survey_id, window_ms, answers, groups, epsilons, jitters_ms, drawn_ms, released, "
 _COLUMNS += "charged_units, expires_ms"
@@ -114,6 +78,15 @@ class StoredChain:
         return self.answers[start : start + width]
 
 
+def drawn_together(chains: Iterable[StoredChain]) -> list[list[StoredChain]]:
+    """Put chains together that are released all or none: of one survey, drawn for one value, nothing released yet."""
+    groups: dict[tuple[str, int, int | None], list[StoredChain]] = {}
+    for chain in chains:
+        alone = chain.window_ms if chain.released else None
+        groups.setdefault((chain.survey_id, chain.drawn_ms, alone), []).append(chain)
+    return list(groups.values())
+
+
 class Ledger:
     """The SQLite file of one device. Use it from one thread; several processes may share the file."""
 
@@ -133,7 +106,46 @@ class Ledger:
         except LedgerError:
             self.connection.close()
             raise
-        self.secret: bytes = self.connection.execute("SELECT secret FROM device").fetchone()[0]
+
+    @property
+    def secret(self) -> bytes:
+        """What tokens are made with. Read each time: withdrawn consent renews it, maybe in another process."""
+        secret: bytes = self.connection.execute("SELECT secret FROM device").fetchone()[0]
+        return secret
+
+    @property
+    def consent(self) -> bool:
+        """Whether the person agrees to answer."""
+        return bool(self.connection.execute("SELECT consent FROM device").fetchone()[0])
+
+    def allow(self) -> None:
+        """Note that the person agrees again; windows answered before are not answered a second time."""
+        self.connection.execute("UPDATE device SET consent = 1")
+
+    def wipe(self) -> None:
+        """Note that the person no longer agrees, and keep nothing but what was spent. Not inside a transaction.
+
+        Chains, moments and outgoing reports are erased, and the secret is renewed, so that nobody who finds the file
+        can tell which tokens it made. Of each survey the newest answered window is kept: a second answer for it, under
+        another token, would be counted twice.
+        """
+        with self.transaction():
+            for survey_id, window_ms in self.connection.execute(
+                "SELECT survey_id, MAX(window_ms) FROM chains GROUP BY survey_id"
+            ).fetchall():
+                self.connection.execute(
+                    "UPDATE surveys SET wiped_ms = MAX(COALESCE(wiped_ms, ?1), ?1) WHERE name = ?2",
+                    (window_ms, name_of(survey_id)),
+                )
+            for table in ("chains", "releases", "outbox"):
+                self.connection.execute(f"DELETE FROM {table}")
+            self.connection.execute("UPDATE device SET consent = 0, secret = ?", (os.urandom(SECRET_BYTES),))
+        self._truncate_log()
+
+    def wiped_ms(self, survey_id: str) -> int | None:
+        """Return the newest window that was answered before the ledger was wiped, None if there is none."""
+        row = self.connection.execute("SELECT wiped_ms FROM surveys WHERE name = ?", (name_of(survey_id),)).fetchone()
+        return None if row is None else row[0]
 
     def _prepare(self) -> None:
         self.connection.execute("PRAGMA journal_mode = WAL")
@@ -141,17 +153,8 @@ class Ledger:
         # Erased values must not stay in free pages.
         self.connection.execute("PRAGMA secure_delete = ON")
         with self.transaction():
-            version = self.connection.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                for statement in filter(str.strip, _SCHEMA.split(";")):
-                    self.connection.execute(statement)
-                self.connection.execute("INSERT INTO device (id, secret) VALUES (1, ?)", (os.urandom(SECRET_BYTES),))
-                self.connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            elif version == _WITH_VALUES:
-                for column in ("value", "inputs"):
-                    self.connection.execute(f"ALTER TABLE chains DROP COLUMN {column}")
-                self.connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            elif version != SCHEMA_VERSION:
+            version = prepare(self.connection)
+            if version != SCHEMA_VERSION:
                 raise LedgerError(
                     f"{self.path} has ledger version {version}; this program reads version {SCHEMA_VERSION}; use the "
                     "program that wrote it"
@@ -179,6 +182,11 @@ class Ledger:
         """Return what was spent so far, over all surveys."""
         spent, unbounded = self.connection.execute("SELECT spent_units, unbounded FROM device").fetchone()
         return Odometer(spent, unbounded)
+
+    def accounts(self) -> dict[str, Account]:
+        """Return what every survey has spent, by name."""
+        rows = self.connection.execute("SELECT name, spent_units, first_ms FROM surveys")
+        return {name: Account(spent_units, first_ms) for name, spent_units, first_ms in rows}
 
     def chain(self, survey_id: str, window_ms: int) -> StoredChain | None:
         """Return a chain, erased or not, or None if none was ever drawn."""
@@ -213,15 +221,45 @@ class Ledger:
             ),
         )
 
-    def release(self, chain: StoredChain, rung: int, increment: int, *, unbounded: bool) -> None:
-        """Mark a rung as released and charge for it; the caller puts it into the outbox in the same transaction."""
+    def begin(self, survey_id: str, now_ms: int) -> None:
+        """Note when a survey first asked this device: budgets unlock from then on, also if nothing could be paid."""
         self.connection.execute(
+            "UPDATE surveys SET first_ms = ? WHERE name = ? AND first_ms IS NULL", (now_ms, name_of(survey_id))
+        )
+
+    def release(self, chain: StoredChain, rung: int, increment: int, *, unbounded: bool, now_ms: int) -> None:
+        """Mark a rung as released and charge for it; the caller puts it into the outbox in the same transaction."""
+        execute = self.connection.execute
+        execute(
             "UPDATE chains SET released = ?, charged_units = charged_units + ? WHERE survey_id = ? AND window_ms = ?",
             (msgspec.json.encode((*chain.released, rung)), increment, chain.survey_id, chain.window_ms),
         )
-        self.connection.execute(
+        execute(
             "UPDATE device SET spent_units = spent_units + ?, unbounded = unbounded + ?", (increment, int(unbounded))
         )
+        execute(
+            "INSERT INTO surveys (name, survey_id, question, protects, first_ms, spent_units, unbounded) "
+            "VALUES (?, ?, '', '', ?, ?, ?) ON CONFLICT (name) DO UPDATE SET spent_units = spent_units + "
+            "excluded.spent_units, unbounded = unbounded + excluded.unbounded, "
+            "first_ms = COALESCE(first_ms, excluded.first_ms)",
+            (name_of(chain.survey_id), chain.survey_id, now_ms, increment, int(unbounded)),
+        )
+        execute(
+            "INSERT OR IGNORE INTO releases (survey_id, window_ms, rung, released_ms, charged_units) "
+            "VALUES (?, ?, ?, ?, ?)",
+            (chain.survey_id, chain.window_ms, rung, now_ms, increment),
+        )
+
+    def note(self, surveys: Iterable[NotedSurvey], lifetime_epsilon: float, unlock: str | None) -> None:
+        """Store what the person's own page says of surveys, and the person's bounds; not inside a transaction."""
+        with self.transaction():
+            self.connection.execute("UPDATE device SET lifetime_epsilon = ?, unlock = ?", (lifetime_epsilon, unlock))
+            self.connection.executemany(
+                f"INSERT INTO surveys ({', '.join(NotedSurvey._fields)}) "
+                f"VALUES ({', '.join('?' for _ in NotedSurvey._fields)}) ON CONFLICT (name) DO UPDATE SET "
+                + ", ".join(f"{field} = excluded.{field}" for field in NotedSurvey._fields[1:]),
+                surveys,
+            )
 
     def erase_expired(self, now_ms: int) -> int:
         """Erase the answers of expired windows, released or not; what they cost stays recorded.

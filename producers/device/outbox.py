@@ -62,6 +62,12 @@ class Outbox:
         ready: int | None = self._connection.execute("SELECT MIN(ready_ms) FROM outbox").fetchone()[0]
         return ready
 
-    def remove(self, numbers: Iterable[int]) -> None:
-        """Delete reports that the broker has acknowledged."""
-        self._connection.executemany("DELETE FROM outbox WHERE id = ?", [(number,) for number in numbers])
+    def remove(self, numbers: Iterable[int], now_ms: int) -> None:
+        """Delete reports that the broker has acknowledged, and note when their rung had left; in one transaction."""
+        for number in numbers:
+            self._connection.execute(
+                "UPDATE releases SET sent_ms = ? WHERE (survey_id, window_ms, rung) IN "
+                "(SELECT survey_id, window_ms, rung FROM outbox WHERE id = ?)",
+                (now_ms, number),
+            )
+            self._connection.execute("DELETE FROM outbox WHERE id = ?", (number,))

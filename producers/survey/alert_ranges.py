@@ -1,6 +1,8 @@
-"""Which thresholds of alert rules are possible: the range of each estimated quantity. Server side only."""
+"""Which thresholds of alert rules are possible, and which bounds a rule reads. Server side only."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from producers.survey.survey import Survey
 
@@ -29,3 +31,17 @@ def rule_problems(survey: Survey) -> list[str]:
                 f"strictly between them; got {rule.threshold:g}"
             )
     return problems
+
+
+class BoundParts(NamedTuple):
+    """The part of a rule's alpha that each construction of an always-valid bound gets; 0: it is not computed."""
+
+    e_process: float
+    checkpoints: float
+
+
+def bound_parts(survey: Survey) -> BoundParts:
+    """Return which always-valid bounds the rules of a survey read (docs/always-valid.md, section 3)."""
+    if survey.method == "stratified":
+        return BoundParts(0.0, 1.0)
+    return BoundParts(1.0, 0.0) if survey.mechanism.rungs == 1 else BoundParts(0.5, 0.5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import cast
@@ -12,8 +13,9 @@ import numpy as np
 
 from estimators.estimates import Population
 from estimators.estimation.registry import estimator_of
-from estimators.planning.odds import highest_suspicion
-from estimators.simulation.tallies import TRIAL_DEVICES, tally_of, trial_chains
+from estimators.mechanism import Attacker
+from estimators.planning.fleets import TrialFleet
+from estimators.planning.odds import highest_percent
 from producers.survey.alert_ranges import rule_problems
 from producers.survey.durations import format_duration
 from producers.survey.file import PERSON_LIFETIME_EPSILON
@@ -44,7 +46,8 @@ class RungPlan:
     epsilon_asked: float
     epsilon: float
     opens_ms: int
-    truth_probability: float | None
+    truths: Mapping[str, float]
+    """By kind of value the probability that the answer is the true value; empty where an answer is no single value."""
     half_widths: tuple[float, ...] | None
     """One per entry of USERS, if all of them are on this rung; None where it is not known."""
 
@@ -60,6 +63,8 @@ class Explanation:
     """How many times as wide stratified bands are as pooled ones if TOP_SHARE of the users reach the top rung and the
     others are spread evenly over the lower ones; None where it is not known or there is one rung."""
     warnings: tuple[str, ...]
+    attackers: tuple[Attacker, ...] = ()
+    """What each kind of attacker can learn, where the guarantee is not one number for all of them."""
 
     @property
     def epsilon_per_window(self) -> float:
@@ -68,8 +73,8 @@ class Explanation:
 
     @property
     def epsilon_per_day(self) -> float:
-        """What a device spends that answers in every window of a day."""
-        return self.epsilon_per_window * DAY_MS / self.survey.windows.step_ms
+        """What a device spends that answers in every window of a day, as far as its budget unlocks."""
+        return min(_asked_per_day(self.survey, self.epsilon_per_window), _unlocked_per_day(self.survey))
 
     @property
     def lifetime_windows(self) -> int | None:
@@ -86,10 +91,15 @@ class Explanation:
         first = f"Each device answers once per window of {format_duration(size)}"
         if step < size:
             first += f", and a new window begins every {format_duration(step)}"
+        rule = (
+            f"when the person or their application says so, from {format_duration(survey.opens_ms[-1])} after the "
+            "window's end on"
+            if survey.on_demand
+            else f"after the window's end, the last one {format_duration(survey.opens_ms[-1])} later"
+        )
         releases = (
             f"Its first answer is released when the value is taken; {len(self.rungs) - 1} sharper "
-            f"{'one replaces' if len(self.rungs) == 2 else 'ones replace'} it after the window's end, the last one "
-            f"{format_duration(survey.opens_ms[-1])} later"
+            f"{'one replaces' if len(self.rungs) == 2 else 'ones replace'} it {rule}"
             if len(self.rungs) > 1
             else "Its only answer is released when the value is taken"
         )
@@ -100,16 +110,46 @@ class Explanation:
             f"one alone; a device that answers in every window spends {_number(self.epsilon_per_day)} a day"
         )
         return (
+            *(made.sentence() for made in (survey.grid, survey.attributes) if made is not None),
             f"{first}.",
             f"{releases}.",
             f"{cost}.",
             f"{self._lifetime()}.",
+            *self._sharing(),
             *self._assumption(),
+            *self._publication(),
             f"Late answers count until {format_duration(survey.retention_ms)} after the window's end.",
             *self._end(),
             f"Guarantee: {mechanism.guarantee.sentence}{self._odds()}",
             f"Threat model: {mechanism.guarantee.threat_model}",
         )
+
+    def _publication(self) -> tuple[str, ...]:
+        publication, found = self.survey.publication, []
+        if publication.least_devices:
+            found.append(
+                f"Nothing of a window is published before answers of {publication.least_devices:,} devices are counted."
+            )
+        if publication.totals_only:
+            found.append(
+                "Only totals are published: one estimate of each window, once it is settled; answers that come later "
+                "are counted and change no published number."
+            )
+        return tuple(found)
+
+    def _sharing(self) -> tuple[str, ...]:
+        survey, found = self.survey, []
+        if survey.unlock is not None:
+            found.append(
+                f"It unlocks over time, {survey.unlock}: that much when a device is first asked, and again with every "
+                "further period; what cannot be paid yet is released later."
+            )
+        if survey.reserve_epsilon:
+            found.append(
+                f"{_number(survey.reserve_epsilon)} is reserved on each device, whatever other surveys have spent; a "
+                "device may then spend more than the lifetime budget on all surveys together."
+            )
+        return tuple(found)
 
     def _end(self) -> tuple[str, ...]:
         if self.survey.end_ms is None:
@@ -140,13 +180,13 @@ class Explanation:
 
     def _odds(self) -> str:
         epsilon = self.epsilon_per_window
-        if not self.survey.mechanism.guarantee.local or math.isinf(epsilon):
+        if self.survey.mechanism.guarantee.protects == "nothing" or math.isinf(epsilon):
             return ""
-        highest = math.ceil(1_000 * highest_suspicion(SUSPICION, epsilon)) / 1_000
+        highest = highest_percent(SUSPICION, epsilon)
         return (
-            f" In odds: a suspicion of {SUSPICION:.0%} can rise to at most {highest:.1%} (epsilon {_number(epsilon)}) "
-            "for protected values."
-        ).replace("%", " %")
+            f" In odds: a suspicion of {100 * SUSPICION:.0f} % can rise to at most {highest} (epsilon "
+            f"{_number(epsilon)}) for protected values."
+        )
 
     def _lifetime(self) -> str:
         windows = self.lifetime_windows
@@ -175,7 +215,14 @@ def explain(survey: Survey) -> Explanation:
         for rung in range(mechanism.rungs)
     )
     windows_per_value = survey.windows.size_ms / survey.windows.step_ms
-    return Explanation(survey, rungs, windows_per_value, _stratified_ratio(widths), tuple(_warnings(survey, rungs)))
+    return Explanation(
+        survey,
+        rungs,
+        windows_per_value,
+        _stratified_ratio(widths),
+        tuple(_warnings(survey, rungs)),
+        estimator_of(mechanism).attackers(),
+    )
 
 
 def _stratified_ratio(widths: list[tuple[float, ...] | None]) -> float | None:
@@ -196,11 +243,10 @@ def _stratified_ratio(widths: list[tuple[float, ...] | None]) -> float | None:
 def _warnings(survey: Survey, rungs: tuple[RungPlan, ...]) -> list[str]:
     mechanism, top = survey.mechanism, rungs[-1].epsilon
     found = []
-    if not mechanism.guarantee.local:
-        found.append(
-            f"{mechanism.name} is not locally private. {mechanism.guarantee.sentence} The survey accepts this: "
-            f"{survey.accept_risk!r}"
-        )
+    guarantee = mechanism.guarantee
+    if guarantee.is_risk:
+        what = "is not locally private" if guarantee.protects == "nothing" else "protects sensitive values only"
+        found.append(f"{mechanism.name} {what}. {guarantee.sentence} The survey accepts this: {survey.accept_risk!r}")
     elif survey.accept_risk:
         found.append(f"{mechanism.name} needs no accept_risk; remove it")
     ratio = survey.windows.size_ms / survey.windows.step_ms
@@ -210,8 +256,14 @@ def _warnings(survey: Survey, rungs: tuple[RungPlan, ...]) -> list[str]:
             f"costs add up to epsilon {_number(math.ceil(ratio) * top)}; use step = size unless overlap is needed"
         )
     found += mechanism.warnings()
+    if mechanism.least_devices and not survey.publication.totals_only:
+        found.append(
+            "estimates are published at every change, and two of them may differ in one device: anyone who keeps all "
+            "of them sees totals of crowds far smaller than planned; write totals_only = true in [publish]"
+        )
     for below, above in pairwise(rungs):
-        if below.half_widths and above.half_widths and above.half_widths[0] > (1 - GAIN_RATIO) * below.half_widths[0]:
+        # With few users, a mean that only the sharper rung can estimate would count against that rung.
+        if below.half_widths and above.half_widths and above.half_widths[-1] > (1 - GAIN_RATIO) * below.half_widths[-1]:
             found.append(
                 f"rung {above.rung} (epsilon {above.epsilon_asked:g}) narrows the band by less than {GAIN_RATIO:.0%}; "
                 "remove it or raise its level"
@@ -229,10 +281,11 @@ def _warnings(survey: Survey, rungs: tuple[RungPlan, ...]) -> list[str]:
         )
     else:
         found += _lifetime_warnings(survey, top)
-    if mechanism.ladder[-1] > 8 and mechanism.guarantee.local:
+    if mechanism.ladder[-1] > 8 and guarantee.protects != "nothing":
         found.append(
             f"at epsilon {mechanism.ladder[-1]:g} an answer is almost always the true value; this offers little privacy"
         )
+    found += _release_warnings(survey, top)
     if survey.jitter_ms == 0:
         found.append(
             "without jitter the moment of sending links the windows (and copies) of one device; remove release.jitter: "
@@ -244,6 +297,32 @@ def _warnings(survey: Survey, rungs: tuple[RungPlan, ...]) -> list[str]:
     return found
 
 
+def _release_warnings(survey: Survey, top: float) -> list[str]:
+    """Judge rules of release other than the clock."""
+    found = []
+    if _unlocked_per_day(survey) < _asked_per_day(survey, top):
+        found.append(
+            f"all answers of all windows cost {_number(_asked_per_day(survey, top))} a day, and "
+            f"{_number(_unlocked_per_day(survey))} unlocks: rungs come late, and windows stay unanswered; unlock more, "
+            "or use longer windows or lower levels"
+        )
+    if survey.on_demand:
+        found.append(
+            "people decide how far they go: that they went further may itself tell something about their value, which "
+            "no epsilon covers, and a person who decides by a released answer biases the estimates; let the decision "
+            "depend on neither"
+        )
+    return found
+
+
+def _asked_per_day(survey: Survey, per_window: float) -> float:
+    return per_window * DAY_MS / survey.windows.step_ms
+
+
+def _unlocked_per_day(survey: Survey) -> float:
+    return math.inf if survey.unlock is None else survey.unlock.epsilon * DAY_MS / survey.unlock.period_ms
+
+
 def _lifetime_warnings(survey: Survey, top: float) -> list[str]:
     """Judge what a device spends over its life: a bound that bounds nothing, and one that is used up at once.
 
@@ -253,7 +332,7 @@ def _lifetime_warnings(survey: Survey, top: float) -> list[str]:
     if math.isinf(lifetime) or survey.canary is not None:
         return []
     found = []
-    per_day = top * DAY_MS / step_ms
+    per_day = _asked_per_day(survey, top)
     if lifetime > PERSON_LIFETIME_EPSILON:
         found.append(
             f"budget.lifetime = {_number(lifetime)} protects nobody: a device that answers in every window spends "
@@ -274,21 +353,16 @@ def _lifetime_warnings(survey: Survey, top: float) -> list[str]:
 
 
 def _half_widths(survey: Survey) -> list[tuple[float, ...] | None]:
-    """Return half of the typical interval, per rung and number of users, from a simulated fleet with even shares."""
-    mechanism, estimator = survey.mechanism, estimator_of(survey.mechanism)
-    drawn = trial_chains(mechanism)
+    """Return half of the typical interval, per rung and number of users, from a trial fleet with even shares."""
+    fleet, rungs = TrialFleet.of(survey.mechanism), survey.mechanism.rungs
+    population = cast(Population, survey.population)
     widths: list[tuple[float, ...] | None] = []
-    for rung in range(mechanism.rungs):
-        estimates = estimator.estimate(
-            tally_of(mechanism, drawn, np.full(len(drawn.groups), rung)),
-            method=survey.method,
-            population=cast(Population, survey.population),
-            alpha=survey.alpha,
-        )
-        half = (estimates.upper - estimates.lower) / 2
-        known = half[np.isfinite(half)]
-        typical = float(np.median(known)) if len(known) else None
-        widths.append(None if typical is None else tuple(typical * math.sqrt(TRIAL_DEVICES / users) for users in USERS))
+    for on_one in np.eye(rungs):
+        found = [
+            fleet.planned(users, on_one, method=survey.method, population=population, alpha=survey.alpha).typical
+            for users in USERS
+        ]
+        widths.append(tuple(found) if all(map(math.isfinite, found)) else None)
     return widths
 
 

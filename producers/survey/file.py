@@ -75,14 +75,24 @@ class Geometric(_Table, tag_field="kind", tag="geometric", frozen=True):
 class NoisySampling(_Table, tag_field="kind", tag="noisy_sampling", frozen=True):
     """The levels that 1, 2, 3, ... noisy samples of a permanent answer would reach, each as one sharper answer."""
 
-    epsilon_permanent: Annotated[float, Meta(description="level of the permanent answer: the limit of the curve")]
-    epsilon_sample: Annotated[float, Meta(description="level of one noisy sample of it")]
+    epsilon_permanent: Annotated[float, Meta(description="level of the whole permanent answer: the limit of the curve")]
+    epsilon_sample: Annotated[float, Meta(description="level of one noisy sample of the whole answer")]
     rounds: Annotated[int, Meta(description="number of samples and so of rungs, 1 to 255")]
     every: Every
     jitter: Jitter = None
 
 
-Release = Listed | Linear | Geometric | NoisySampling
+class OnDemand(_Table, tag_field="kind", tag="on_demand", frozen=True):
+    """Every level above the first is released when the person, or their application, says so."""
+
+    ladder: Annotated[list[float], Meta(description="the levels epsilon, lowest first, each above 0 and at most 20")]
+    after: Annotated[
+        str, Meta(description="no level above the first is released before this time after the window's end")
+    ] = "0s"
+    jitter: Jitter = None
+
+
+Release = Listed | Linear | Geometric | NoisySampling | OnDemand
 
 
 class WindowTable(_Table, frozen=True):
@@ -112,6 +122,21 @@ class BudgetTable(_Table, frozen=True):
             "of it; `inf` only where the mechanism's own cost is infinite"
         ),
     ]
+    unlock: Annotated[
+        str | None,
+        Meta(
+            description="how much this survey may spend on a device over time, such as `0.5 per day`: that much when "
+            "the device is first asked and again with every further period; what was not spent stays. Default: all at "
+            "once"
+        ),
+    ] = None
+    reserve: Annotated[
+        float,
+        Meta(
+            description="epsilon that this survey may spend on a device whatever other surveys have spent; the bound "
+            "of the person and the fair share still hold. At most `lifetime`"
+        ),
+    ] = 0.0
 
 
 class EstimateTable(_Table, frozen=True):
@@ -151,6 +176,10 @@ class CanaryTable(_Table, frozen=True):
     shares: Annotated[
         list[float], Meta(description="the true share of each value, in the order of `values`; they sum to 1")
     ]
+    alpha: Annotated[
+        float,
+        Meta(description="probability that devices that keep their promise are ever accused of more, 0 to 0.5"),
+    ] = 0.001
 
 
 class AlertTable(_Table, frozen=True):
@@ -199,6 +228,56 @@ class LimitsTable(_Table, frozen=True):
     ] = 6.0
 
 
+class PublishTable(_Table, frozen=True):
+    """What of a window is published. Not part of the survey id."""
+
+    least_devices: Annotated[
+        int | None,
+        Meta(
+            description="a window with answers of fewer devices publishes no estimate; default: what the mechanism "
+            "needs (`least_records` of k_randomization), otherwise 0"
+        ),
+    ] = None
+    totals_only: Annotated[
+        bool,
+        Meta(
+            description="publish one estimate of each window, once it is settled, and never another: no estimates of "
+            "open windows, no history, and reports that come later change nothing"
+        ),
+    ] = False
+
+
+class GridTable(_Table, frozen=True):
+    """Cells of a map as values: A1 in the north-west, columns are capital letters, rows numbers. Part of the id."""
+
+    south: Annotated[float, Meta(description="southern edge: latitude, or another number that rises northwards")]
+    north: Annotated[float, Meta(description="northern edge, above `south`")]
+    west: Annotated[float, Meta(description="western edge: longitude, or another number that rises eastwards")]
+    east: Annotated[float, Meta(description="eastern edge, above `west`")]
+    rows: Annotated[int, Meta(description="number of cells from north to south; at most 10000 cells in all")]
+    columns: Annotated[int, Meta(description="number of cells from west to east")]
+    outside: Annotated[
+        str, Meta(description="name of one more value, for every place outside; without it such places are refused")
+    ] = ""
+    unit: Annotated[
+        Literal["degrees", "other"],
+        Meta(description="`degrees` of latitude and longitude, or `other` numbers such as metres"),
+    ] = "degrees"
+
+
+class ValuesTable(_Table, frozen=True):
+    """In place of a list of values."""
+
+    grid: Annotated[GridTable | None, Meta(description="cells of a map: the table `[values.grid]`")] = None
+    attributes: Annotated[
+        dict[str, list[str]] | None,
+        Meta(
+            description="several attributes, each with a list of values: 2 to 6 attributes, at most 1000 combinations. "
+            "Part of the id"
+        ),
+    ] = None
+
+
 class SurveyFile(_Table, frozen=True):
     """A whole survey file."""
 
@@ -215,13 +294,18 @@ class SurveyFile(_Table, frozen=True):
     window: WindowTable
     budget: BudgetTable
     values: Annotated[
-        list[str], Meta(description="the possible values, each once; their meaning depends on the mechanism")
+        list[str] | ValuesTable,
+        Meta(
+            description="the possible values, each once; their meaning depends on the mechanism. Or cells of a map, "
+            "`values = {grid = {...}}`, or combinations, `values = {attributes = {...}}`"
+        ),
     ] = []
     shards: Annotated[int, Meta(description="number of shards into which reports are divided, 1 to 4096")] = 64
     estimate: EstimateTable = EstimateTable()
     canary: CanaryTable | None = None
     alert: list[AlertTable] = []
     limits: LimitsTable = LimitsTable()
+    publish: PublishTable = PublishTable()
     end: Annotated[
         datetime.datetime | None,
         Meta(

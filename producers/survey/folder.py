@@ -22,6 +22,10 @@ class _Seen(NamedTuple):
     size_bytes: int
 
 
+_NOWHERE = _Seen(-1, -1)
+"""A link to a file that is not there, or cannot be reached."""
+
+
 class SurveyFolder:
     """Surveys by the digest that frames carry; safe to share between threads.
 
@@ -88,9 +92,11 @@ class SurveyFolder:
     def _look_at(self, file: Path) -> None:
         try:
             status = file.stat()
+            seen = _Seen(status.st_mtime_ns, status.st_size)
         except OSError:
-            return
-        seen = _Seen(status.st_mtime_ns, status.st_size)
+            if not file.is_symlink():
+                return  # removed since the folder was listed
+            seen = _NOWHERE
         if self._seen.get(file) == seen:
             return
         self._seen[file] = seen

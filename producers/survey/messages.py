@@ -85,13 +85,16 @@ def _fields_at(path: str, data: Mapping[str, Any]) -> tuple[str, ...]:
 def tables() -> dict[str, tuple[type[msgspec.Struct], ...]]:
     """Return the tables of a survey file by name; `release` has several forms."""
     return {
-        "release": (shapes.Listed, shapes.Linear, shapes.Geometric, shapes.NoisySampling),
+        "release": (shapes.Listed, shapes.Linear, shapes.Geometric, shapes.NoisySampling, shapes.OnDemand),
+        "values": (shapes.ValuesTable,),
+        "grid": (shapes.GridTable,),
         "window": (shapes.WindowTable,),
         "budget": (shapes.BudgetTable,),
         "estimate": (shapes.EstimateTable,),
         "canary": (shapes.CanaryTable,),
         "alert": (shapes.AlertTable,),
         "limits": (shapes.LimitsTable,),
+        "publish": (shapes.PublishTable,),
     }
 
 

@@ -23,6 +23,8 @@ def fields() -> str:
 
 def _written(name: str) -> str:
     """Return how a table begins: in double brackets if there may be several."""
+    if name == "grid":
+        return "[values.grid]"
     field = next(field for field in msgspec.structs.fields(SurveyFile) if field.encode_name == name)
     return f"[[{name}]]" if isinstance(msgspec.inspect.type_info(field.type), msgspec.inspect.ListType) else f"[{name}]"
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from estimators.channels.noisy_sampling import sampling_ladder
 from producers.survey.durations import parse_duration
-from producers.survey.file import MAX_LEVEL, MAX_RUNGS, Geometric, Linear, Listed, NoisySampling, Release
+from producers.survey.file import MAX_LEVEL, MAX_RUNGS, Geometric, Linear, Listed, NoisySampling, OnDemand, Release
 
 
 class ScheduleError(ValueError):
@@ -29,11 +29,22 @@ class Schedule:
     ladder: tuple[float, ...]
     opens_ms: tuple[int, ...]
     jitter_ms: int | None
+    on_demand: bool = False
 
 
-def schedule_of(release: Release) -> Schedule:
+SampledLevels = Callable[[float, float, int], Sequence[float]]
+"""The levels after 1, 2, ... noisy samples, from the levels of permanent answer and sample and the number of samples:
+they depend on the mechanism."""
+
+
+def schedule_of(release: Release, sampled_levels: SampledLevels) -> Schedule:
     """Turn the release table of a survey file into levels and opening times; ScheduleError names the wrong field."""
     jitter_ms = None if release.jitter is None else _duration("jitter", release.jitter)
+    if isinstance(release, OnDemand):
+        ladder, after_ms = _levels("ladder", release.ladder), _duration("after", release.after)
+        if len(ladder) == 1:
+            raise ScheduleError("ladder", release.ladder, "one level leaves nothing to release on demand; add another")
+        return Schedule(ladder, (0, *(after_ms for _ in ladder[1:])), jitter_ms, on_demand=True)
     if isinstance(release, Listed):
         return Schedule(_levels("ladder", release.ladder), _listed_opens(release), jitter_ms)
     steps = release.rounds if isinstance(release, NoisySampling) else release.steps
@@ -44,7 +55,7 @@ def schedule_of(release: Release) -> Schedule:
     if steps > 1 and every_ms == 0:
         raise ScheduleError("every", release.every, "rungs that open together are one rung; give a time above 0")
     if isinstance(release, NoisySampling):
-        ladder = _noisy_ladder(release)
+        ladder = _noisy_ladder(release, sampled_levels)
     elif isinstance(release, Linear):
         ladder = _linear_ladder(release)
     else:
@@ -111,10 +122,10 @@ def _geometric_ladder(release: Geometric) -> tuple[float, ...]:
     return (release.first, *inner, release.to)
 
 
-def _noisy_ladder(release: NoisySampling) -> tuple[float, ...]:
+def _noisy_ladder(release: NoisySampling, sampled_levels: SampledLevels) -> tuple[float, ...]:
     _level("epsilon_permanent", release.epsilon_permanent)
     _level("epsilon_sample", release.epsilon_sample)
-    ladder = sampling_ladder(release.epsilon_permanent, release.epsilon_sample, release.rounds)
+    ladder = sampled_levels(release.epsilon_permanent, release.epsilon_sample, release.rounds)
     for rounds, (before, after) in enumerate(pairwise(ladder), start=1):
         if after <= before:
             raise ScheduleError("rounds", release.rounds, f"the curve no longer rises after {rounds}; use that many")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,12 +17,19 @@ import msgspec
 
 from estimators.estimates import Method
 from estimators.mechanism import ParameterError, Specification
-from estimators.mechanisms import registry as mechanisms
+from estimators.mechanisms.registry import build, names, sampling_levels
 from producers.survey.alerts import NO_LIMITS, AlertError, AlertRule, Limits, limits_of, rules_of
+from producers.survey.attributes import Attributes
+from producers.survey.budgets import budget_of
+from producers.survey.canary import Canary, canary_of
 from producers.survey.durations import format_duration, parse_duration
-from producers.survey.file import MAX_SHARDS, CanaryTable, EstimateTable, RungAssumption, SurveyFile
+from producers.survey.file import MAX_SHARDS, EstimateTable, OnDemand, RungAssumption, SurveyFile
+from producers.survey.grid import Grid
 from producers.survey.messages import SurveyError, did_you_mean, explain_shape
-from producers.survey.schedule import Schedule, ScheduleError, schedule_of
+from producers.survey.publication import EVERYTHING, Publication, publication_of
+from producers.survey.schedule import SampledLevels, Schedule, ScheduleError, schedule_of
+from producers.survey.unlocking import Unlock
+from producers.survey.values import Values, values_of
 from producers.survey.windows import Windows
 from producers.wire.layout import Layout
 
@@ -30,16 +37,9 @@ __all__ = ["Canary", "Survey", "SurveyError", "canonical_json", "load_folder", "
 
 MAX_FILE_CHARACTERS = 8 << 20
 """Longer files are not read: a worker reads every file of its folder. Tens of thousands of values fit."""
+LAST_END_MS = 253_402_300_799_000
+"""The last second of the year 9999, which is the last that has a date."""
 _DEEP_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]{1,200}[ \t]?\.[ \t]?){17}""", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Canary:
-    """Simulated devices with known values: how many, their seed, and the share of each value in the order of values."""
-
-    devices: int
-    seed: int
-    shares: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Survey:
     """A checked survey. Device, worker, exporter and command line all use this object.
 
     ladder is mechanism.ladder; opens_ms[i] is when rung i opens after the end of the window (opens_ms[0] is 0 and
-    means: when the value is taken). Schedule, question, retention, skew, budget, canary, alerts, limits and end are not
-    part of the id: they may change without making old answers undecodable. rungs is what is assumed about which device
-    stops at which rung, and method is what follows from it.
+    means: when the value is taken). Schedule, question, retention, skew, budget, canary, alerts, limits, publication
+    and end are not part of the id: they may change without making old answers undecodable. rungs is what is assumed
+    about which device stops at which rung, and method is what follows from it.
     """
 
     name: str
@@ -72,9 +72,19 @@ class Survey:
     rungs: RungAssumption = "any"
     end_ms: int | None = None
     """Devices start no window at or after it; None: the survey goes on."""
+    publication: Publication = EVERYTHING
+    grid: Grid | None = None
+    """Where the values are cells of a map."""
+    attributes: Attributes | None = None
+    """Where the values are combinations of several attributes."""
+    on_demand: bool = False
+    """Rungs above 0 are released when the person says so, not before opens_ms."""
+    unlock: Unlock | None = None
+    reserve_epsilon: float = 0.0
 
     @cached_property
-    def _hash(self) -> bytes:
+    def decoding_hash(self) -> bytes:
+        """SHA-256 of all that decoding depends on; `id` and `digest` begin with it."""
         # The name is in it: two questions of the same form must not share frames, tallies or tokens.
         decoding = {
             "name": self.name,
@@ -88,17 +98,31 @@ class Survey:
         # Under this assumption only devices answer that follow its rule; answers of others must not be mixed in.
         if self.rungs == "independent":
             decoding["rungs_assumed"] = self.rungs
+        if self.grid is not None:
+            decoding["grid"] = self.grid.canonical()
+        if self.attributes is not None:
+            decoding["attributes"] = self.attributes.parts
         return hashlib.sha256(canonical_json(decoding)).digest()
+
+    @cached_property
+    def accepted_ms(self) -> tuple[int, ...]:
+        """Per rung above 0, from when after the window's end its answers are accepted.
+
+        That is before its opening by the skew, but at most by half the time since the rung below opened.
+        """
+        accepted = tuple(later - min(self.skew_ms, (later - below) // 2) for below, later in pairwise(self.opens_ms))
+        # On demand all of them open together.
+        return accepted[:1] * len(accepted) if self.on_demand else accepted
 
     @property
     def id(self) -> str:
         """The name and 8 hex digits of all that decoding depends on."""
-        return f"{self.name}-{self._hash[:4].hex()}"
+        return f"{self.name}-{self.decoding_hash[:4].hex()}"
 
     @property
     def digest(self) -> bytes:
         """The 8 bytes that frames carry."""
-        return self._hash[:8]
+        return self.decoding_hash[:8]
 
     @property
     def layout(self) -> Layout:
@@ -205,12 +229,10 @@ class _Checker:
             self.refuse("shards", file.shards, f"must be 1 to {MAX_SHARDS}; 64 fits most surveys")
         if not 0.0 < file.estimate.alpha < 0.5:
             self.refuse("estimate.alpha", file.estimate.alpha, "must be between 0 and 0.5; 0.05 gives 95 % intervals")
-        self.values(file.values)
-        try:
-            schedule = schedule_of(file.release)
-        except ScheduleError as error:
-            self.refuse(f"release.{error.field}", error.value, error.remedy)
-        mechanism = self.mechanism(file, schedule)
+        values = self.values(file)
+        name, parameters = self.named_mechanism(file.mechanism)
+        schedule = self.schedule(file, partial(sampling_levels, name, values.labels, **parameters))
+        mechanism = self.mechanism(file, values, partial(build, name, values.labels, schedule.ladder, **parameters))
         windows = self.windows(file)
         retention_ms = self.duration("window.retention", file.window.retention)
         jitter_ms = self.jitter(schedule, windows, retention_ms)
@@ -222,10 +244,11 @@ class _Checker:
                 f"the last rung is sent up to {format_duration(last_ms)} after the window's end and would be refused "
                 "as expired; raise the retention, or open the rungs earlier",
             )
-        self.budget(file, mechanism)
         try:
+            budget = budget_of(file.budget, mechanism)
             alerts, limits = rules_of(file.alert, mechanism.labels), limits_of(file.limits)
-        except AlertError as error:
+            publication = publication_of(file.publish, mechanism)
+        except (AlertError, ParameterError) as error:
             self.refuse(error.field, error.value, error.remedy)
         return Survey(
             name=file.name,
@@ -236,17 +259,23 @@ class _Checker:
             windows=windows,
             retention_ms=retention_ms,
             skew_ms=self.duration("window.skew", file.window.skew),
-            lifetime_epsilon=file.budget.lifetime,
+            lifetime_epsilon=budget.lifetime_epsilon,
             shards=file.shards,
             method=self.method(file.estimate, mechanism),
             alpha=file.estimate.alpha,
             population=file.estimate.population,
             accept_risk=file.accept_risk,
-            canary=self.canary(file.canary, file.values),
+            canary=canary_of(self.source, file.canary, values.labels),
             alerts=alerts,
             limits=limits,
             rungs=file.estimate.rungs,
             end_ms=self.end(file.end),
+            publication=publication,
+            grid=values.grid,
+            attributes=values.attributes,
+            on_demand=schedule.on_demand,
+            unlock=budget.unlock,
+            reserve_epsilon=budget.reserve_epsilon,
         )
 
     def end(self, moment: datetime.datetime | None) -> int | None:
@@ -254,7 +283,10 @@ class _Checker:
             return None
         if moment.tzinfo is None:
             self.refuse("end", moment.isoformat(), f"it has no time zone; write {moment.isoformat()}Z for UTC")
-        return round(moment.timestamp() * 1_000)
+        end_ms = round(moment.timestamp() * 1_000)
+        if not 0 <= end_ms <= LAST_END_MS:
+            self.refuse("end", moment.isoformat(), "it must lie in the years 1970 to 9999 of UTC; correct it")
+        return end_ms
 
     def method(self, table: EstimateTable, mechanism: Specification) -> Method:
         """Return the method that the assumption about rungs means, or the one asked for where they agree."""
@@ -282,36 +314,53 @@ class _Checker:
             )
         return table.method
 
-    def values(self, values: list[str]) -> None:
-        seen: set[str] = set()
-        for i, value in enumerate(values):
-            if not value.strip() or len(value) > 200:
-                self.refuse(f"values[{i}]", value, "a value has 1 to 200 characters, not all of them blank")
-            if value in seen:
-                self.refuse(f"values[{i}]", value, "every value occurs once; remove the second one")
-            seen.add(value)
+    def values(self, file: SurveyFile) -> Values:
+        try:
+            return values_of(self.source, file.values)
+        except ParameterError as error:
+            self.refuse(error.field, error.value, error.remedy)
 
-    def mechanism(self, file: SurveyFile, schedule: Schedule) -> Specification:
-        parameters = dict(file.mechanism)
+    def named_mechanism(self, table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        parameters = dict(table)
         name = parameters.pop("name", None)
         if name is None:
-            self.refuse("mechanism.name", None, f"name a mechanism: {', '.join(mechanisms.names())}")
-        if name not in mechanisms.names():
-            self.refuse("mechanism.name", name, did_you_mean("mechanism", str(name), mechanisms.names()))
+            self.refuse("mechanism.name", None, f"name a mechanism: {', '.join(names())}")
+        if name not in names():
+            self.refuse("mechanism.name", name, did_you_mean("mechanism", str(name), names()))
+        return name, parameters
+
+    def schedule(self, file: SurveyFile, sampled_levels: SampledLevels) -> Schedule:
+        if isinstance(file.release, OnDemand) and file.estimate.rungs == "independent":
+            self.refuse(
+                "release.kind",
+                "on_demand",
+                'people decide which rung they release, so it may depend on their value; write rungs = "any"',
+            )
         try:
-            mechanism = mechanisms.specification_class(name).build(file.values, schedule.ladder, parameters)
+            return schedule_of(file.release, sampled_levels)
+        except ScheduleError as error:
+            self.refuse(f"release.{error.field}", error.value, error.remedy)
+        except ParameterError as error:
+            self.refuse(self.place(error.field), error.value, error.remedy)
+        except ValueError as error:
+            self.refuse("mechanism", file.mechanism, str(error))
+
+    def mechanism(self, file: SurveyFile, values: Values, built: Callable[[], Specification]) -> Specification:
+        try:
+            mechanism = built()
+            values.check(mechanism)
         except ParameterError as error:
             self.refuse(self.place(error.field), error.value, error.remedy)
         except ValueError as error:
             self.refuse("mechanism", file.mechanism, str(error))
         if mechanism.answer.kind == "index" and mechanism.answer.size < 2:
             self.refuse("values", file.values, "a question needs at least two possible answers; add values")
-        if not mechanism.guarantee.local and len(file.accept_risk.split()) < 4:
+        if mechanism.guarantee.is_risk and len(file.accept_risk.split()) < 4:
             self.refuse(
                 "accept_risk",
                 file.accept_risk,
-                f"{name} is not locally private ({mechanism.guarantee.sentence}); choose another mechanism, or write a "
-                "sentence here that states which risk is taken and why",
+                f"{mechanism.name} protects {mechanism.guarantee.protects} ({mechanism.guarantee.sentence}); choose "
+                "another mechanism, or write a sentence here that states which risk is taken and why",
             )
         return mechanism
 
@@ -341,35 +390,3 @@ class _Checker:
         if schedule.jitter_ms is not None:
             return schedule.jitter_ms
         return min(windows.step_ms // 2, max(retention_ms - schedule.opens_ms[-1], 0) // 2)
-
-    def budget(self, file: SurveyFile, mechanism: Specification) -> None:
-        lifetime, first = file.budget.lifetime, mechanism.epsilons[0]
-        if not lifetime > 0:
-            self.refuse("budget.lifetime", lifetime, "must be above 0: the epsilon that a device may spend in all")
-        if math.isinf(first) and not math.isinf(lifetime):
-            self.refuse(
-                "budget.lifetime",
-                lifetime,
-                "an answer of this mechanism has no finite local cost, so no finite budget can pay for it; write inf",
-            )
-        if math.isinf(lifetime) and not math.isinf(mechanism.epsilons[-1]):
-            self.refuse("budget.lifetime", lifetime, "this mechanism has a finite cost; write a finite budget")
-        if lifetime < first:
-            self.refuse(
-                "budget.lifetime",
-                lifetime,
-                f"does not pay for one answer of the first rung, which costs {first:.6g}; raise it or lower the ladder",
-            )
-
-    def canary(self, table: CanaryTable | None, values: list[str]) -> Canary | None:
-        if table is None:
-            return None
-        if not 1 <= table.devices <= 1_000_000:
-            self.refuse("canary.devices", table.devices, "must be 1 to 1000000; 2000 is enough to notice a fault")
-        if table.seed < 0:
-            self.refuse("canary.seed", table.seed, "must not be negative")
-        if len(table.shares) != len(values):
-            self.refuse("canary.shares", table.shares, f"give one share per value, {len(values)} in all")
-        if min(table.shares, default=0.0) < 0 or abs(math.fsum(table.shares) - 1.0) > 1e-9:
-            self.refuse("canary.shares", table.shares, "shares are not negative and sum to 1; correct them")
-        return Canary(table.devices, table.seed, tuple(table.shares))

@@ -1,0 +1,146 @@
+"""The tables of a ledger, and how a ledger of an older version becomes one of today."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import defaultdict
+
+import msgspec
+
+SCHEMA_VERSION = 3
+SECRET_BYTES = 32
+_DIGITS = len("-00000000")
+"""What follows the name in a survey id."""
+
+_RELEASES = """
+CREATE TABLE surveys (
+    name TEXT PRIMARY KEY,
+    survey_id TEXT NOT NULL,
+    question TEXT NOT NULL,
+    protects TEXT NOT NULL,
+    lifetime_epsilon REAL,
+    reserve_epsilon REAL NOT NULL DEFAULT 0,
+    unlock TEXT,
+    first_ms INTEGER,
+    spent_units INTEGER NOT NULL DEFAULT 0,
+    unbounded INTEGER NOT NULL DEFAULT 0,
+    wiped_ms INTEGER
+);
+CREATE TABLE releases (
+    survey_id TEXT NOT NULL,
+    window_ms INTEGER NOT NULL,
+    rung INTEGER NOT NULL,
+    released_ms INTEGER,
+    sent_ms INTEGER,
+    charged_units INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (survey_id, window_ms, rung)
+);
+"""
+
+_SCHEMA = f"""
+CREATE TABLE device (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    secret BLOB NOT NULL,
+    spent_units INTEGER NOT NULL DEFAULT 0,
+    unbounded INTEGER NOT NULL DEFAULT 0,
+    lifetime_epsilon REAL,
+    unlock TEXT,
+    consent INTEGER NOT NULL DEFAULT 1
+);
+CREATE TABLE chains (
+    survey_id TEXT NOT NULL,
+    window_ms INTEGER NOT NULL,
+    answers BLOB,
+    groups BLOB NOT NULL,
+    epsilons BLOB NOT NULL,
+    jitters_ms BLOB NOT NULL,
+    drawn_ms INTEGER NOT NULL,
+    released BLOB NOT NULL,
+    charged_units INTEGER NOT NULL DEFAULT 0,
+    expires_ms INTEGER NOT NULL,
+    PRIMARY KEY (survey_id, window_ms)
+);
+CREATE INDEX chains_alive ON chains (expires_ms) WHERE answers IS NOT NULL;
+CREATE TABLE outbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    survey_id TEXT NOT NULL,
+    window_ms INTEGER NOT NULL,
+    rung INTEGER NOT NULL,
+    copy INTEGER NOT NULL,
+    shard INTEGER NOT NULL,
+    ready_ms INTEGER NOT NULL,
+    frame BLOB NOT NULL,
+    UNIQUE (survey_id, window_ms, rung, copy)
+);
+CREATE INDEX outbox_ready ON outbox (ready_ms);
+{_RELEASES}
+"""
+
+
+def prepare(connection: sqlite3.Connection) -> int:
+    """Create the tables, or bring those of an older version up to date; returns the version that the file has now.
+
+    Inside the caller's transaction. A newer version is left alone.
+    """
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > SCHEMA_VERSION:
+        return version
+    if version == 0:
+        _execute(connection, _SCHEMA)
+        connection.execute("INSERT INTO device (id, secret) VALUES (1, ?)", (os.urandom(SECRET_BYTES),))
+    if version == 1:
+        # Chains held the true value and its encoded form; nothing needs them.
+        for column in ("value", "inputs"):
+            connection.execute(f"ALTER TABLE chains DROP COLUMN {column}")
+    if version in (1, 2):
+        _add_releases(connection)
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    return SCHEMA_VERSION
+
+
+def name_of(survey_id: str) -> str:
+    """Return the name of the survey with this id.
+
+    >>> name_of("colour-of-hair-0a1b2c3d")
+    'colour-of-hair'
+    """
+    return survey_id[:-_DIGITS]
+
+
+def _add_releases(connection: sqlite3.Connection) -> None:
+    """Add what version 3 has more: accounts of surveys, and when rungs were released, which is not known of old ones.
+
+    The question of a survey follows when its device starts.
+    """
+    for column in ("lifetime_epsilon REAL", "unlock TEXT", "consent INTEGER NOT NULL DEFAULT 1"):
+        connection.execute(f"ALTER TABLE device ADD COLUMN {column}")
+    _execute(connection, _RELEASES)
+    accounts: dict[str, list[tuple[str, int, int, bool]]] = defaultdict(list)
+    rows = connection.execute("SELECT survey_id, window_ms, drawn_ms, epsilons, released, charged_units FROM chains")
+    for survey_id, window_ms, drawn_ms, epsilons, released, charged in rows.fetchall():
+        rungs = msgspec.json.decode(released)
+        costs = msgspec.json.decode(epsilons)
+        unbounded = any(costs[rung] is None for rung in rungs)
+        accounts[name_of(survey_id)].append((survey_id, drawn_ms, charged, unbounded))
+        connection.executemany(
+            "INSERT INTO releases (survey_id, window_ms, rung) VALUES (?, ?, ?)",
+            [(survey_id, window_ms, rung) for rung in rungs],
+        )
+    for name, chains in accounts.items():
+        connection.execute(
+            "INSERT INTO surveys (name, survey_id, question, protects, first_ms, spent_units, unbounded) "
+            "VALUES (?, ?, '', '', ?, ?, ?)",
+            (
+                name,
+                chains[-1][0],
+                min(chain[1] for chain in chains),
+                sum(chain[2] for chain in chains),
+                sum(chain[3] for chain in chains),
+            ),
+        )
+
+
+def _execute(connection: sqlite3.Connection, statements: str) -> None:
+    for statement in filter(str.strip, statements.split(";")):
+        connection.execute(statement)

@@ -1,0 +1,55 @@
+"""Handing outgoing reports to the transport: in random order, again after a failure, deleted once acknowledged."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+
+from producers.device.ledger import Ledger
+from producers.device.outbox import Outbox
+from producers.wire.shards import partition_of
+from producers.wire.transport import Message, Transport, TransportError
+
+log = logging.getLogger(__name__)
+
+SEND_AT_ONCE = 500
+"""Reports handed to the transport in one go. Smaller costs round trips; larger resends more after a crash."""
+BACKOFF_FIRST_MS = 1_000
+BACKOFF_LAST_MS = 60_000
+"""How long a device waits after the transport failed: doubled each time, so that a fleet does not overload a broker."""
+
+
+class Sender:
+    """Empties an outbox. retry_ms is when it tries again after the transport failed, None if it did not fail."""
+
+    def __init__(self, ledger: Ledger, outbox: Outbox, transport: Transport) -> None:
+        self._ledger, self._outbox, self._transport = ledger, outbox, transport
+        self._backoff_ms = 0
+        self.retry_ms: int | None = None
+
+    def flush(self, now_ms: int) -> int:
+        """Send what is due and delete what was acknowledged; returns the number of acknowledged reports."""
+        # The upper bound: a clock that was set back must not stop the device from sending.
+        if self.retry_ms is not None and 0 < self.retry_ms - now_ms <= BACKOFF_LAST_MS:
+            return 0
+        sent = 0
+        while ready := self._outbox.ready(now_ms, SEND_AT_ONCE):
+            secrets.SystemRandom().shuffle(ready)
+            try:
+                partitions = self._transport.partitions
+                self._transport.send(
+                    [Message(partition_of(report.shard, partitions), report.frame) for _, report in ready]
+                )
+            except TransportError as error:
+                self._backoff_ms = min(max(2 * self._backoff_ms, BACKOFF_FIRST_MS), BACKOFF_LAST_MS)
+                if self.retry_ms is None:
+                    log.warning("reports wait in the outbox: %s; sending again within a minute", error)
+                self.retry_ms = now_ms + self._backoff_ms
+                return sent
+            if self.retry_ms is not None:
+                log.info("the broker acknowledges again; sending the outbox")
+            self._backoff_ms, self.retry_ms = 0, None
+            with self._ledger.transaction():
+                self._outbox.remove((number for number, _ in ready), now_ms)
+            sent += len(ready)
+        return sent
