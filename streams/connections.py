@@ -6,6 +6,7 @@ import ssl
 from typing import Any
 
 from streams.settings import Settings, SettingsError, readable_file
+from streams.urls import redis_files
 
 
 def kafka_python_options(settings: Settings) -> dict[str, Any]:
@@ -97,13 +98,15 @@ def check_connection(settings: Settings) -> None:
 
 
 def redis_ca_file(settings: Settings) -> str | None:
-    """Return the CA file of a `rediss://` server.
+    """Return the CA file of a server or cluster with TLS.
 
     Raises:
-        SettingsError: it cannot be read, or holds no certificates.
+        SettingsError: it cannot be read, or holds no certificates; or a file that the URL names cannot be read.
     """
-    if not settings.redis.startswith("rediss://"):
+    if not settings.redis.startswith("rediss"):
         return None
+    for name, file in redis_files(settings.redis).items():
+        readable_file(f"{name} in THAW_REDIS", file)
     path = readable_file("THAW_REDIS_CA", settings.redis_ca)
     _check_ca("THAW_REDIS_CA", path)
     return path or None
@@ -120,14 +123,42 @@ def tls_files(settings: Settings) -> tuple[str, str, str]:
     key = readable_file("THAW_KAFKA_KEY", settings.kafka_key)
     _check_ca("THAW_KAFKA_CA", ca)
     if cert:
-        try:
-            ssl.create_default_context().load_cert_chain(cert, key or None)
-        except (ssl.SSLError, OSError) as error:
-            raise SettingsError(
-                f"THAW_KAFKA_CERT and THAW_KAFKA_KEY must be a certificate and its key (PEM); got {cert!r} and "
-                f"{key!r}: {error.strerror or error}"
-            ) from None
+        _load_pair(ssl.create_default_context(), "THAW_KAFKA", cert, key)
     return ca, cert, key
+
+
+def server_tls(settings: Settings) -> ssl.SSLContext | None:
+    """Return the certificate of the exporter; None if it has none.
+
+    Raises:
+        SettingsError: a file cannot be read, or holds something else.
+    """
+    cert = readable_file("THAW_EXPORTER_CERT", settings.exporter_cert)
+    key = readable_file("THAW_EXPORTER_KEY", settings.exporter_key)
+    if not cert:
+        if key:
+            raise SettingsError(f"THAW_EXPORTER_KEY needs THAW_EXPORTER_CERT, its certificate; got {key!r} alone")
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    _load_pair(context, "THAW_EXPORTER", cert, key)
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, variables: str, cert: str, key: str) -> None:
+    """Load a certificate and its key; raise SettingsError unless they are such a pair."""
+    try:
+        context.load_cert_chain(cert, key or None, password=_no_password)
+    except (ssl.SSLError, OSError, ValueError) as error:
+        told = getattr(error, "strerror", None) or error
+        raise SettingsError(
+            f"{variables}_CERT and {variables}_KEY must be a certificate and its key (PEM); got {cert!r} and "
+            f"{key!r}: {told}"
+        ) from None
+
+
+def _no_password() -> str:
+    """Refuse a key with a password, for which OpenSSL would ask on the terminal."""
+    raise ValueError("the key has a password; store it without one, readable for this process alone")
 
 
 def _check_ca(variable: str, path: str) -> None:

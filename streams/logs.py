@@ -10,6 +10,7 @@ from typing import Literal, TextIO
 import msgspec
 
 from producers.clock import Clock, system_clock
+from streams.urls import without_secrets
 
 Format = Literal["auto", "human", "json"]
 
@@ -29,11 +30,27 @@ class JsonFormatter(logging.Formatter):
             "time_ms": int(record.created * 1_000),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _printable(record.getMessage()),
         }
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+            line["traceback"] = _printable(self.formatException(record.exc_info))
         return msgspec.json.encode(line).decode()
+
+
+class HumanFormatter(logging.Formatter):
+    """One line per record, and a traceback if there is one."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return _printable(super().format(record))
+
+
+def _printable(text: str) -> str:
+    """Return a text without secrets, and without signs that no encoding has: names of files may hold any byte."""
+    return without_secrets(text).encode(errors="backslashreplace").decode()
 
 
 class RateLimit(logging.Filter):
@@ -110,7 +127,7 @@ def configure(level: str = "info", format: Format = "auto", *, stream: TextIO | 
     if format == "json" or (format == "auto" and not target.isatty()):
         handler.setFormatter(JsonFormatter())
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
+        handler.setFormatter(HumanFormatter())
     limit = RateLimit()
     handler.addFilter(lambda record: not record.name.startswith(CHATTY) or limit.filter(record))
     root = logging.getLogger()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["gauge", "counter", "histogram"]
-Process = Literal["exporter", "worker"]
+Process = Literal["exporter", "worker", "dealer"]
 
 REPEATED = "A crash may count some of them twice."
 WINDOW = "The label window is an age: open, or 1 (closed last) to 5."
@@ -102,6 +102,14 @@ METRICS: tuple[Metric, ...] = (
         "1 if thaw_homogeneity_p_ratio is below 0.001 and so contradicts rungs = independent; absent for surveys that "
         "assume nothing. The estimate of such a window is stratified.",
     ),
+    Metric(
+        "exporter",
+        "thaw_estimate_withheld",
+        "gauge",
+        ("survey", "window"),
+        "1 if the survey publishes no estimate of this window yet: it has fewer devices than publish.least_devices, or "
+        "has not settled and publish.totals_only is set; absent for surveys without either.",
+    ),
     Metric("exporter", "thaw_window_end_timestamp_seconds", "gauge", ("survey", "window"), "End of the window."),
     Metric(
         "exporter",
@@ -142,6 +150,36 @@ METRICS: tuple[Metric, ...] = (
         ("survey",),
         "The same over the last five settled windows together, for the value that is farthest off. Compare its size "
         "with thaw_limit_canary_z_score.",
+    ),
+    Metric(
+        "exporter",
+        "thaw_audit_epsilon_lower_bound",
+        "gauge",
+        ("survey", "rung"),
+        "The answers of canary devices up to this rung, as they arrived, cost at least this epsilon. Holds for all "
+        "rungs and for all time together, except with probability thaw_audit_false_alarm_ratio.",
+    ),
+    Metric(
+        "exporter",
+        "thaw_audit_epsilon_declared",
+        "gauge",
+        ("survey", "rung"),
+        "Declared privacy level of the answers up to this rung, for canaries with a thaw_audit_epsilon_lower_bound.",
+    ),
+    Metric(
+        "exporter",
+        "thaw_audit_false_alarm_ratio",
+        "gauge",
+        ("survey",),
+        "Probability that thaw_audit_epsilon_lower_bound ever passes what is declared although devices keep it: alpha "
+        "of the [canary] table.",
+    ),
+    Metric(
+        "exporter",
+        "thaw_audit_timestamp_seconds",
+        "gauge",
+        ("survey",),
+        "When answers of canary devices were last compared with the truth.",
     ),
     Metric(
         "exporter",
@@ -331,6 +369,15 @@ METRICS: tuple[Metric, ...] = (
         (),
         "Windows with an unreadable report log that this worker counted again from Kafka.",
     ),
+    Metric(
+        "worker",
+        "thaw_worker_logs_scrubbed_total",
+        "counter",
+        (),
+        "Report logs at rest that this worker read to see whether they are whole.",
+    ),
+    Metric("dealer", "thaw_dealer_cards_total", "counter", ("survey",), "Cards dealt since the start, each once."),
+    Metric("dealer", "thaw_dealer_refused_total", "counter", ("reason",), "Requests that were dealt no card."),
 )
 
 TABLE: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}

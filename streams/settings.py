@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import os
 import re
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
-from urllib.parse import urlsplit, urlunsplit
 
 import click
 
 from streams.folders import deploy_folder
+from streams.urls import MASK, has_secret, is_broker_list, is_loopback, is_web_address, masked, redis_url_fault
 
 Security = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 LogFormat = Literal["auto", "human", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
-MASK = "********"
 LOCAL_VARIABLES = frozenset({"THAW_KAFKA_LIBS"})
 """Variables of services that are started on this machine; not settings of a deployed system."""
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{0,200}", re.ASCII)
@@ -40,6 +38,8 @@ class About:
 
     help: str
     secret: bool = False
+    address: bool = False
+    """Whether it may name a user and a password, which are masked and never taken from a flag."""
     low: int | None = None
     high: int | None = None
 
@@ -48,7 +48,9 @@ class About:
 class Settings:
     """All settings of a process. Field `kafka` is the variable `THAW_KAFKA` and the flag `--kafka`, and so on."""
 
-    kafka: Annotated[str, About("Bootstrap brokers of Kafka, host:port, separated by commas.")] = "127.0.0.1:9092"
+    kafka: Annotated[str, About("Bootstrap brokers of Kafka, host:port, separated by commas.", address=True)] = (
+        "127.0.0.1:9092"
+    )
     kafka_security: Annotated[Security, About("Security protocol of the connection to Kafka.")] = "PLAINTEXT"
     kafka_ca: Annotated[str, About("CA file for the brokers' certificates; the system's CAs if empty.")] = ""
     kafka_cert: Annotated[str, About("Client certificate file, for brokers that require one.")] = ""
@@ -56,9 +58,14 @@ class Settings:
     kafka_sasl: Annotated[SaslMechanism, About("SASL mechanism, with a SASL security protocol.")] = "SCRAM-SHA-512"
     kafka_user: Annotated[str, About("SASL user name.")] = ""
     kafka_password: Annotated[str, About("SASL password.", secret=True)] = ""
-    redis: Annotated[str, About("URL of the Redis that holds the counts; rediss:// for TLS.")] = (
-        "redis://127.0.0.1:6379/0"
-    )
+    redis: Annotated[
+        str,
+        About(
+            "URL of the Redis that holds the counts; rediss:// for TLS, redis+cluster:// for a cluster, unix:// for a "
+            "socket; with a password only as a variable.",
+            address=True,
+        ),
+    ] = "redis://127.0.0.1:6379/0"
     redis_ca: Annotated[str, About("CA file for the certificate of Redis; the system's CAs if empty.")] = ""
     surveys: Annotated[str, About("Folder of survey files (TOML); the example surveys if empty.")] = ""
     prefix: Annotated[
@@ -83,27 +90,50 @@ class Settings:
         1_000
     )
     patience_seconds: Annotated[
-        int, About("How long a worker retries while Redis is down before it exits with 75.", low=1, high=86_400)
+        int,
+        About(
+            "How long a worker waits for Redis and Kafka, at its start for all together, before it exits with 75.",
+            low=1,
+            high=86_400,
+        ),
     ] = 300
     bind: Annotated[str, About("Address that the exporter listens on, and with THAW_INSECURE workers too.")] = (
         "127.0.0.1"
     )
     exporter_port: Annotated[int, About("Port of the exporter; 0 for a free one.", low=0, high=65_535)] = 9730
     worker_port: Annotated[int, About("Port of a worker's metrics; 0 for a free one.", low=0, high=65_535)] = 9731
+    exporter_cert: Annotated[
+        str, About("Certificate file with which the exporter listens with TLS; without TLS if empty.")
+    ] = ""
+    exporter_key: Annotated[str, About("Key file of the exporter's certificate, if not in the same file.")] = ""
+    dealer_port: Annotated[int, About("Port of the dealer; 0 for a free one.", low=0, high=65_535)] = 9732
+    dealer_file: Annotated[str, About("File in which the dealer keeps what it has dealt; never restore a copy.")] = (
+        "dealer.sqlite"
+    )
     value_limit: Annotated[
         int, About("Values per survey with series in /metrics, the most frequent first.", low=1, high=10_000)
     ] = 100
     token: Annotated[str, About("Bearer token that the exporter requires; none if empty.", secret=True)] = ""
     prometheus: Annotated[
-        str, About("URL of the Prometheus whose alerts the page shows; computed from the estimates if empty.")
+        str,
+        About(
+            "URL of the Prometheus whose alerts the page shows; computed from the estimates if empty. With a password "
+            "only as a variable.",
+            address=True,
+        ),
     ] = ""
     runbooks: Annotated[
-        str, About("URL of the runbooks, for links from alerts; the copies that the exporter serves if empty.")
+        str,
+        About(
+            "URL of the runbooks, for links from alerts; the copies that the exporter serves if empty.", address=True
+        ),
     ] = ""
     insecure: Annotated[
         bool, About("Listen on other addresses than loopback without a token: anyone who reaches them may read.")
     ] = False
-    log_level: Annotated[LogLevel, About("Lowest level of log lines to write.")] = "info"
+    log_level: Annotated[
+        LogLevel, About("Lowest level of log lines to write; in commands that print a result `warning`, if not set.")
+    ] = "info"
     log_format: Annotated[LogFormat, About("Format of log lines; auto is human on a terminal and JSON otherwise.")] = (
         "auto"
     )
@@ -171,14 +201,6 @@ class Settings:
         return {row.variable: _masked(row, getattr(self, row.name)) for row in TABLE}
 
 
-def is_loopback(address: str) -> bool:
-    """Tell whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
-
-
 @dataclass(frozen=True)
 class Row:
     """One line of the table of settings."""
@@ -223,21 +245,9 @@ def _check(row: Row, value: Any) -> None:
         raise SettingsError(f"{row.variable} must be one of {', '.join(row.choices)}; got {value!r}")
     if row.about.low is not None and row.about.high is not None and not row.about.low <= value <= row.about.high:
         raise SettingsError(f"{row.variable} must be in {row.about.low} to {row.about.high}; got {value}")
-    if row.name == "kafka":
-        for server in value.split(","):
-            host, colon, port = server.strip().rpartition(":")
-            if not (host and colon and _is_port(port)):
-                raise SettingsError(
-                    f"{row.variable} must list brokers as host:port, separated by commas; got {value!r}"
-                )
-    if row.name == "prometheus" and value and not value.startswith(("http://", "https://")):
-        raise SettingsError(f"{row.variable} must be a URL such as http://127.0.0.1:9090; got {value!r}")
-    if row.name == "runbooks" and value and not re.fullmatch(r"https?://[\w.:/~%+@-]+", value, flags=re.ASCII):
-        raise SettingsError(f"{row.variable} must be a URL such as https://example.org/runbooks; got {value!r}")
-    if row.name == "redis" and not _is_redis_url(value):
-        raise SettingsError(
-            f"{row.variable} must be a URL such as redis://127.0.0.1:6379/0; got {_masked(row, value)!r}"
-        )
+    fault = _address_fault(row.name, value) if row.about.address else None
+    if fault is not None:
+        raise SettingsError(f"{row.variable} {fault}; got {masked(value)!r}")
     if row.name == "prefix" and not _PREFIX.fullmatch(value):
         raise SettingsError(
             f"{row.variable} must be at most 200 letters, digits, dots, dashes and underscores, which topics may have; "
@@ -247,20 +257,17 @@ def _check(row: Row, value: Any) -> None:
         raise SettingsError(f"{row.variable} must not be empty; got {value!r}; {row.default} is the default")
 
 
-def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdigit() and 0 < int(text) < 65_536
-
-
-def _is_redis_url(value: str) -> bool:
-    try:
-        parts = urlsplit(value)
-        port = parts.port
-    except ValueError:
-        return False
-    if parts.scheme == "unix":
-        return bool(parts.path)
-    database = parts.path.strip("/")
-    return parts.scheme in ("redis", "rediss") and port != 0 and (not database or database.isdigit())
+def _address_fault(name: str, value: str) -> str | None:
+    """Return what an address must be and is not; None if it is fine."""
+    if name == "redis":
+        return redis_url_fault(value)
+    if name == "kafka":
+        return None if is_broker_list(value) else "must list brokers as host:port, separated by commas"
+    if value and not is_web_address(value):
+        return "must be a URL such as http://127.0.0.1:9090, without query and fragment"
+    if name == "runbooks" and value and not re.fullmatch(r"https?://[\w.:/~%+-]+", value, flags=re.ASCII):
+        return "must be a URL such as https://example.org/runbooks, which everyone who sees an alert may see"
+    return None
 
 
 def readable_file(variable: str, path: str) -> str:
@@ -277,15 +284,7 @@ def readable_file(variable: str, path: str) -> str:
 def _masked(row: Row, value: Any) -> Any:
     if row.about.secret and value:
         return MASK
-    if row.name == "redis":
-        try:
-            parts = urlsplit(value)
-        except ValueError:
-            return MASK
-        if parts.password:
-            place = f"{parts.username or ''}:{MASK}@{parts.netloc.rpartition('@')[2]}"
-            return urlunsplit((parts.scheme, place, parts.path, parts.query, parts.fragment))
-    return value
+    return masked(value) if row.about.address else value
 
 
 def _parse(row: Row, text: str) -> Any:
@@ -306,8 +305,34 @@ def load_settings(flags: Mapping[str, Any] | None = None, *, environment: Mappin
     """Return the settings: flags (None means not given) before environment before defaults."""
     source = os.environ if environment is None else environment
     values: dict[str, Any] = {row.name: _parse(row, source[row.variable]) for row in TABLE if row.variable in source}
-    values.update({name: value for name, value in (flags or {}).items() if value is not None})
+    values |= {name: value for name, value in (flags or {}).items() if value is not None}
+    for row in TABLE:
+        if row.about.address and (flags or {}).get(row.name) is not None:
+            check_flag(row.flag, row.variable, values[row.name])
     return Settings(**values)
+
+
+def check_flag(flag: str, variable: str, address: str) -> None:
+    """Raise SettingsError if an address given as a flag carries a secret."""
+    if has_secret(address):
+        raise SettingsError(
+            f"{flag} must name no user and no password, since all users of a machine can read the arguments of its "
+            f"processes; set the variable {variable} instead; got {masked(address)!r}"
+        )
+
+
+def load_some(
+    names: Sequence[str], flags: Mapping[str, Any], *, environment: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return those of these settings that a flag or the environment gives; the others are not looked at."""
+    source = os.environ if environment is None else environment
+    given: dict[str, Any] = {}
+    for row in TABLE:
+        if row.name in names and (flags.get(row.name) is not None or row.variable in source):
+            flag = flags.get(row.name)
+            given[row.name] = _parse(row, source[row.variable]) if flag is None else flag
+            _check(row, given[row.name])
+    return given
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -41,6 +41,7 @@ class WorkerMetrics:
     lag_seconds: Gauge
     unreadable: Counter
     rebuilt: Counter
+    scrubbed: Counter
 
 
 class ManyHistogram(Histogram):
@@ -89,6 +90,7 @@ def worker_metrics() -> WorkerMetrics:
         lag_seconds=gauge("thaw_worker_lag_seconds"),
         unreadable=counter("thaw_worker_unreadable_total"),
         rebuilt=counter("thaw_worker_windows_rebuilt_total"),
+        scrubbed=counter("thaw_worker_logs_scrubbed_total"),
     )
     for part in UNREADABLE_PARTS:
         # A series that begins with its first event has no increase.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
-import msgspec
 
 from streams.settings import PUBLIC, load_settings, settings_options, unknown_variables
 
@@ -16,11 +16,12 @@ from streams.settings import PUBLIC, load_settings, settings_options, unknown_va
 def command(as_json: bool, **flags: Any) -> None:
     """Show the settings in force: flags before THAW_* variables before defaults.
 
-    Secrets are masked, and have no flags: all users of a machine can read the arguments of its processes.
+    Secrets are masked, also in addresses, and are never flags: all users of a machine can read the arguments of its
+    processes.
     """
     shown = load_settings(flags).public()
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode())
+        click.echo(json.dumps(shown, indent=2))
     else:
         for variable, value in shown.items():
             click.echo(f"{variable}={int(value) if isinstance(value, bool) else value}")

@@ -13,6 +13,9 @@ import msgspec
 
 from producers.clock import system_clock
 from producers.survey.folder import SurveyFolder
+from streams.cli.terminal.partitions import check_partitions
+from streams.kafka.reader import TopicReader
+from streams.kafka.topic_state import TopicWatch
 from streams.repair.dead_letters import ReportsProducer, StoredDeadLetter, look, read_dead_letters, replay
 from streams.settings import KAFKA, Settings, load_settings, settings_options
 
@@ -93,9 +96,19 @@ def replay_command(
     settings = load_settings(flags)
     now_ms = system_clock()
     surveys = SurveyFolder(settings.surveys_folder, now_ms)
+    with TopicReader(settings, settings.reports_topic) as reader:
+        check_partitions(settings, reader)
+    state = TopicWatch(settings, settings.reports_topic).look()
     chosen = (letter for letter in _chosen(settings, reason) if not numbers or letter.number in numbers)
     producer = None if dry_run else ReportsProducer(settings)
-    done = replay(chosen, surveys, producer or (lambda _: None), partitions=settings.partitions, now_ms=now_ms)
+    done = replay(
+        chosen,
+        surveys,
+        producer or (lambda _: None),
+        partitions=settings.partitions,
+        now_ms=now_ms,
+        broker_ms=None if state is None else state.newest_ms or None,
+    )
     if producer is not None:
         producer.finish()
     if as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shlex
 import time
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -16,13 +17,13 @@ from rich.live import Live
 
 from producers.clock import system_clock
 from producers.simulation.scenarios import SCENARIOS
-from streams import logs
 from streams.cli.terminal.demo import render, survey_view
 from streams.folders import deploy_folder
 from streams.local.demo import Demo, finish, running, wait_for_worker
 from streams.local.fleet import FleetError
 from streams.local.kafka import find_kafka
 from streams.local.process import ServiceError, signals_as_interrupt
+from streams.settings import LOGS, settings_options
 from streams.store.contract import StoreError
 from streams.windows.record import RecordError
 
@@ -70,23 +71,32 @@ def _broker(_context: click.Context, _parameter: click.Parameter, choice: str) -
     type=click.Choice([*SCENARIOS, "flights"]),
     help="Behaviour of the fleet, as for `thaw fleet`.",
 )
+@click.option(
+    "--data",
+    type=click.Choice(["real", "synthetic"]),
+    default="real",
+    show_default=True,
+    help="real: replay data that an installed package ships for this survey, if there are any (thaw[data]).",
+)
 @click.option("--seed", type=click.IntRange(0), help="Seed of the fleet; a random one is printed if absent.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout at the end, and nothing else.")
+@settings_options(*LOGS)
 def command(
     seconds: int | None,
     kafka: str,
     files: tuple[Path, ...],
     devices: int,
     scenario: str,
+    data: str,
     seed: int | None,
     as_json: bool,
+    **flags: Any,
 ) -> None:
     """Run the whole pipeline on this machine: broker, Redis, worker, exporter and simulated devices with a known truth.
 
     Exit status 0 only if all reports were applied, none was lost and none was counted twice. Kill the worker with -9
     while it runs: it is restarted, and the counts do not change.
     """
-    logs.configure("info", "human")
     seed = secrets.randbits(32) if seed is None else seed
     console = Console(stderr=True)
     paths = list(files) or [deploy_folder("surveys") / name for name in ("browser.toml", "canary.toml")]
@@ -95,13 +105,21 @@ def command(
         with (
             signals_as_interrupt(),
             running(
-                kafka, paths, seconds=seconds or DEFAULT_SECONDS, seed=seed, devices=devices, scenario=scenario
+                kafka,
+                paths,
+                flags,
+                seconds=seconds or DEFAULT_SECONDS,
+                seed=seed,
+                devices=devices,
+                scenario=scenario,
+                real_data=data == "real",
             ) as demo,
         ):
             wait_for_worker(demo)
             demo.start_fleets()
             end_ms = demo.first_window_ms + seconds * 1_000 if seconds else None
             click.echo(f"page http://127.0.0.1:{demo.exporter_port}/", err=True)
+            click.echo(f"for other commands: {_exports(demo)}", err=True)
             with suppress(KeyboardInterrupt):
                 _watch(demo, end_ms, console, show=console.is_terminal and not as_json)
             result = finish(demo)
@@ -116,6 +134,13 @@ def command(
     click.echo(_summary(result), err=True)
     if result["backlog"] or result["lost"] or result["double"]:
         raise SystemExit(1)
+
+
+def _exports(demo: Demo) -> str:
+    """Return the line that lets other commands, in another terminal, use the services of the demo."""
+    shared = ("kafka", "redis", "surveys", "prefix")
+    values = {f"THAW_{name.upper()}": str(getattr(demo.settings, name)) for name in shared}
+    return shlex.join(["export", *(f"{name}={value}" for name, value in values.items() if value)])
 
 
 def _watch(demo: Demo, end_ms: int | None, console: Console, *, show: bool) -> None:

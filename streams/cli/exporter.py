@@ -11,14 +11,15 @@ import click
 
 from producers.clock import system_clock
 from producers.survey.folder import SurveyFolder
-from streams import logs
+from streams.connections import server_tls
 from streams.exporter.alert_states import PrometheusAlerts
 from streams.exporter.listen import serve
 from streams.exporter.reader import Reader
 from streams.exporter.server import make_app
 from streams.exporter.views import Views
-from streams.settings import LOGS, REDIS, Settings, is_loopback, load_settings, settings_options
+from streams.settings import LOGS, REDIS, Settings, load_settings, settings_options
 from streams.store.connect import open_store, read_truths
+from streams.urls import is_loopback
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,8 @@ REDIS_SECONDS: Final = 2.0
     "prefix",
     "bind",
     "exporter_port",
+    "exporter_cert",
+    "exporter_key",
     "value_limit",
     "prometheus",
     "runbooks",
@@ -46,7 +49,6 @@ def command(**flags: Any) -> None:
     require it.
     """
     settings = load_settings(flags)
-    logs.configure(settings.log_level, settings.log_format)
     run_exporter(settings)
 
 
@@ -59,6 +61,7 @@ def run_exporter(settings: Settings) -> None:
                 "listen on 127.0.0.1, or say --insecure"
             )
         logger.warning("anyone who can reach %s can read the estimates: --insecure and no THAW_TOKEN", settings.bind)
+    tls = server_tls(settings)
     store = open_store(settings, timeout_seconds=REDIS_SECONDS)
     folder = SurveyFolder(settings.surveys_folder, system_clock(), keep_removed=False)
     reader = Reader(store, folder, heartbeats=store.heartbeats)
@@ -82,5 +85,6 @@ def run_exporter(settings: Settings) -> None:
                 f"cannot listen on {settings.bind}:{settings.exporter_port}: {error.strerror}; "
                 "choose another with THAW_EXPORTER_PORT or THAW_BIND"
             ) from error
-        logger.info("exporter on http://%s:%d", settings.bind, listener.getsockname()[1])
-        asyncio.run(serve(app, listener))
+        scheme = "http" if tls is None else "https"
+        logger.info("exporter on %s://%s:%d", scheme, settings.bind, listener.getsockname()[1])
+        asyncio.run(serve(app, listener, tls))

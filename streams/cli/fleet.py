@@ -18,7 +18,7 @@ from rich.progress import Progress as Bar
 from producers.simulation.run import Progress
 from producers.simulation.scenarios import SCENARIOS
 from producers.survey.survey import load_survey
-from streams import logs
+from streams.cli.terminal.parameters import FiniteRange
 from streams.local.fleet import FleetEndedError, FleetError, FleetOptions, run_fleet
 from streams.settings import KAFKA, LOGS, REDIS, Settings, load_settings, settings_options
 
@@ -33,12 +33,21 @@ from streams.settings import KAFKA, LOGS, REDIS, Settings, load_settings, settin
     type=click.Choice([*SCENARIOS, "flights"]),
     help="Behaviour of the fleet; `flights` replays the carriers of flights from New York in 2013 (thaw[flights]).",
 )
+@click.option(
+    "--data",
+    type=click.Choice(["real", "synthetic"]),
+    default="synthetic",
+    show_default=True,
+    help="real: replay data that an installed package ships for a survey, where there are any (thaw[data]).",
+)
 @click.option("--jump", help="WINDOW:VALUE:SHARE: from that window on, the value with that index has that share.")
 @click.option(
     "--seed", type=click.IntRange(0), help="Seed of everything that the fleet does; random, and printed, if absent."
 )
-@click.option("--windows", type=click.IntRange(1), help="Stop after this many windows; default: run until stopped.")
-@click.option("--rate", type=click.FloatRange(min=1), help="At most this many reports per second.")
+@click.option(
+    "--windows", type=click.IntRange(1, 10_000_000), help="Stop after this many windows; default: run until stopped."
+)
+@click.option("--rate", type=FiniteRange(1, 1e9), help="At most this many reports per second.")
 @click.option(
     "--pace",
     type=click.Choice(["live", "fast"]),
@@ -55,7 +64,12 @@ from streams.settings import KAFKA, LOGS, REDIS, Settings, load_settings, settin
 @click.option(
     "--journal", type=click.Path(file_okay=False), help="Folder to record which reports the broker has acknowledged."
 )
-@click.option("--truth/--no-truth", default=True, show_default=True, help="Write the simulated truth to Redis.")
+@click.option(
+    "--truth/--no-truth",
+    default=True,
+    show_default=True,
+    help="Write the simulated truth to Redis; with --canary also the lower bound on epsilon that its answers prove.",
+)
 @click.option(
     "--api-version", help="Kafka protocol version, such as 2.3, for brokers that do not announce it (the embedded one)."
 )
@@ -65,6 +79,7 @@ def command(
     files: tuple[str, ...],
     devices: int,
     scenario: str,
+    data: str,
     jump: str | None,
     seed: int | None,
     windows: int | None,
@@ -86,7 +101,6 @@ def command(
     window and its number: a fleet that was killed and is started again sends the same reports.
     """
     settings = load_settings(flags)
-    logs.configure(settings.log_level, settings.log_format)
     if pace == "fast" and windows is None:
         raise click.UsageError("--pace fast needs --windows: how many windows of the past to send")
     options = FleetOptions(
@@ -94,6 +108,7 @@ def command(
         files=files or _default_files(settings, canary=canary),
         devices=devices,
         scenario=scenario,
+        real_data=data == "real",
         jump=_parse_jump(jump),
         seed=secrets.randbits(32) if seed is None else seed,
         windows=windows,

@@ -7,37 +7,56 @@ stderr. Exit status: 0 done, 1 failed, 2 used wrongly, 75 not ready: try again.
 from __future__ import annotations
 
 import ast
+import errno
 import importlib
 import importlib.util
+import io
+import logging
 import os
 import pkgutil
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NoReturn
 
 import click
 
 from producers.survey.messages import SurveyError
 from streams import cli as room
+from streams import logs
 from streams.failures import OutsideError
-from streams.settings import SettingsError
+from streams.settings import LOGS, SettingsError, load_some, settings_options
+from streams.urls import without_secrets
 
 _NOT_COMMANDS = frozenset({"main", "__main__"})
 _OWN_PACKAGES = frozenset({"estimators", "producers", "streams"})
 
+_OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
+"""Errors of a file without a name: the output. Others are errors of connections, and the like."""
+_LONGEST_REASON: Final = 300
+LEVEL_VARIABLE: Final = "THAW_LOG_LEVEL"
+
 EXTRAS = {
     "alerts": "exporter",
+    "audit": "audit",
     "deadletters": "worker",
+    "dealer": "dealer",
     "demo": "demo",
+    "device": "device",
     "estimates": "exporter",
+    "export": "export",
     "exporter": "exporter",
     "fleet": "demo",
     "plan": "survey",
     "rebuild": "worker",
+    "recount": "export",
     "reproduce": "papers",
     "survey": "survey",
     "topics": "worker",
+    "verify": "worker",
     "worker": "worker",
 }
 """The extra of the distribution that each command needs; a command that is not listed needs none."""
@@ -70,7 +89,7 @@ class LazyGroup(click.Group):
                 f"run: pip install 'thaw[{EXTRAS[cmd_name]}]'"
             ) from error
         assert isinstance(found, click.Command)
-        return found
+        return with_logs(found)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list without importing a command."""
@@ -92,6 +111,32 @@ def one_line(name: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
+@cache
+def with_logs(command: click.Command) -> click.Command:
+    """Give a command, or all of a group, the flags of log lines, and let it configure them before it runs.
+
+    A command that has these settings itself runs until it is stopped, or shows settings; its default level is theirs.
+    The others print a result, and from `warning` on what a person must know of it.
+    """
+    if isinstance(command, click.Group):
+        for part in command.commands.values():
+            with_logs(part)
+        return command
+    run, own = command.callback, {parameter.name for parameter in command.params}
+    assert run is not None
+    added = [name for name in LOGS if name not in own]
+    settings_options(*reversed(added))(command)
+
+    def configured(**values: Any) -> Any:
+        given = {name: values.pop(name) if name in added else values[name] for name in LOGS}
+        chosen = load_some(LOGS, given)
+        logs.configure(chosen.get("log_level", "warning" if added else "info"), chosen.get("log_format", "auto"))
+        return run(**values)
+
+    command.callback = configured
+    return command
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="thaw", prog_name="thaw")
 def cli() -> None:
@@ -105,6 +150,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
+    _prepare_streams()
     try:
         result: Any = cli.main(
             args=None if arguments is None else list(arguments), prog_name="thaw", standalone_mode=False
@@ -126,13 +172,38 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # The reader of the output has closed it: `thaw estimates | head`.
         sys.stderr.close()
         sys.exit(1)
-    except OSError as error:
+    except Exception as error:
+        _explain(error)
+    sys.exit(result if isinstance(result, int) else 0)
+
+
+def _prepare_streams() -> None:
+    """Let nothing fail because of the output: signs that its encoding lacks are replaced; what is closed is nowhere."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123  # open to the end
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _explain(error: Exception) -> NoReturn:
+    """Print what happened, and exit; with the level debug also where."""
+    if isinstance(error, OSError) and (error.filename is not None or error.errno in _OUTPUT_ERRORS):
         where = error.filename
         if where is None:
             where = "the output"
             _drop_output()
         _fail(f"{where}: {error.strerror or error}; check that it exists, is of the right kind and has room", 1)
-    sys.exit(result if isinstance(result, int) else 0)
+    given = os.environ.get(LEVEL_VARIABLE, "").lower()
+    if given == "debug" or logging.getLogger().level == logging.DEBUG:
+        click.echo(without_secrets(traceback.format_exc()), err=True, nl=False)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    told = " ".join(str(error).split())[:_LONGEST_REASON] or "no reason given"
+    _fail(
+        f"unexpected {type(error).__name__} ({told}) in {Path(place.filename).name}, line {place.lineno}; this is a "
+        f"fault of thaw: please report it, with what the same command prints with {LEVEL_VARIABLE}=debug",
+        1,
+    )
 
 
 def _drop_output() -> None:
@@ -143,5 +214,5 @@ def _drop_output() -> None:
 
 def _fail(message: str, status: int) -> NoReturn:
     """Print one message and exit."""
-    click.echo(f"Error: {message}", err=True)
+    click.echo(f"Error: {without_secrets(message)}", err=True)
     sys.exit(status)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -15,39 +12,21 @@ import msgspec
 from producers.clock import system_clock
 from producers.survey.folder import SurveyFolder
 from producers.survey.survey import Survey
+from streams.cli.terminal.partitions import check_partitions
 from streams.cli.terminal.surveys import surveys_named
+from streams.cli.terminal.windows import ProgressLines, check_start, shown_start, window_option
 from streams.kafka.reader import TopicReader
+from streams.kafka.topic_state import TopicWatch
 from streams.repair.rebuild import Progress, Rebuilder, WindowCount
 from streams.settings import KAFKA, REDIS, Settings, load_settings, settings_options
 from streams.store.connect import open_store
 from streams.store.contract import StoreRepairedError
-
-
-def moment_ms(text: str) -> int:
-    """Read a time: milliseconds since the epoch, or ISO 8601 (UTC unless it says otherwise).
-
-    >>> moment_ms("60000"), moment_ms("1970-01-01T00:01:00Z")
-    (60000, 60000)
-    """
-    if text.isascii() and text.isdigit():
-        return int(text)
-    moment = datetime.fromisoformat(text)
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1_000)
-
-
-def _window(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
-    try:
-        return None if text is None else moment_ms(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"expected the start of a window, as ms since the epoch or like 2026-01-31T12:00; got {text!r}"
-        ) from None
+from streams.worker.topic_source import OtherClusterError, counted_since
 
 
 @click.command("rebuild")
 @click.argument("survey")
-@click.option("--window", callback=_window, help="Only the window that starts then: ms since the epoch, or ISO 8601.")
+@window_option
 @click.option("--replace", is_flag=True, help="Replace a stored count that differs.")
 @click.option("--dry-run", is_flag=True, help="With --replace: print what would be replaced; replace nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -61,9 +40,7 @@ def command(survey: str, window: int | None, replace: bool, dry_run: bool, as_js
     settings = load_settings(flags)
     known = SurveyFolder(settings.surveys_folder, system_clock()).surveys(system_clock())
     wanted = surveys_named(known, survey, settings.surveys_folder)
-    if window is not None and not any(found.windows.is_start(window) for found in wanted):
-        step_ms = wanted[0].windows.step_ms
-        raise click.ClickException(f"windows of {survey} start at multiples of {step_ms} ms; got {window}")
+    check_start(window, wanted)
     results = [_rebuild(settings, found, window, replace=replace and not dry_run) for found in wanted]
     if as_json:
         click.echo(msgspec.json.encode([as_data(*result) for result in results]))
@@ -90,40 +67,24 @@ def _count(
 ) -> tuple[Survey, list[WindowCount], int]:
     store = open_store(settings)
     with TopicReader(settings, settings.reports_topic) as reader:
-        if reader.partitions != settings.partitions:
-            raise click.ClickException(
-                f"{settings.reports_topic} has {reader.partitions} partitions, THAW_PARTITIONS says "
-                f"{settings.partitions}; set it to what the topic has"
-            )
+        check_partitions(settings, reader)
+        try:
+            since_ms = counted_since(store, settings, TopicWatch(settings, settings.reports_topic).look())
+        except OtherClusterError as error:
+            raise click.ClickException(str(error)) from error
+        tell = ProgressLines(survey.id)
         rebuilder = Rebuilder(
             store,
             reader,
             survey,
             partitions=settings.partitions,
             window_ms=window_ms,
-            tell=_ProgressLines(survey.id),
+            since_ms=since_ms,
+            tell=tell,
         )
         counts = rebuilder.run(replace=replace)
-        told = f"{survey.id}: {rebuilder.recount.records:,} records read, {len(counts)} windows compared"
-        click.echo(f"\r{told}" if sys.stderr.isatty() else told, err=True)
+        tell.done(Progress(rebuilder.recount.records, len(counts), len(counts)))
         return survey, counts, rebuilder.lag(settings.reports_topic)
-
-
-class _ProgressLines:
-    """Progress on stderr: a line that changes on a terminal, a new line every ten seconds elsewhere."""
-
-    def __init__(self, title: str) -> None:
-        self._title, self._terminal = title, sys.stderr.isatty()
-        self._every, self._told = (0.2 if self._terminal else 10.0), time.monotonic()
-
-    def __call__(self, progress: Progress) -> None:
-        if time.monotonic() - self._told < self._every:
-            return
-        self._told = time.monotonic()
-        text = f"{self._title}: {progress.records:,} records read"
-        if progress.windows_in_all is not None:
-            text += f", {progress.windows} of {progress.windows_in_all} windows compared"
-        click.echo(f"\r{text}" if self._terminal else text, err=True, nl=not self._terminal)
 
 
 def _sum(counts: Sequence[WindowCount]) -> str:
@@ -161,12 +122,11 @@ def as_data(survey: Survey, counts: Sequence[WindowCount], lag: int) -> dict[str
 def _print(survey: Survey, counts: Sequence[WindowCount], lag: int, *, would_replace: bool) -> None:
     click.echo(f"{survey.id}: {len(counts)} windows counted from Kafka")
     for count in counts:
-        start = datetime.fromtimestamp(count.window_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        told = f"  {start}  {count.status}: {count.right.total_users} users"
+        told = f"  {shown_start(count.window_ms)}  {count.status}: {count.right.total_users} users"
         if count.status != "equal":
             told += f", stored were {count.store.total_users}; {count.missing} missing, {count.extra} too many"
         if not count.complete:
-            told += "; Kafka no longer has all of its reports, so no stored report is removed"
+            told += "; Kafka does not hold all of its reports, so no stored report is removed"
         if would_replace and count.status in ("differs", "unreadable"):
             told += "; would be replaced"
         click.echo(told)

@@ -81,6 +81,7 @@ def as_data(explanation: Explanation) -> dict[str, Any]:
         "name": survey.name,
         "question": survey.question,
         "local": survey.mechanism.guarantee.local,
+        "protects": survey.mechanism.guarantee.protects,
         "guarantee": survey.mechanism.guarantee.sentence,
         "threat_model": survey.mechanism.guarantee.threat_model,
         "window_ms": survey.windows.size_ms,
@@ -90,21 +91,36 @@ def as_data(explanation: Explanation) -> dict[str, Any]:
         "rungs_assumed": survey.rungs,
         "end_ms": survey.end_ms,
         "method": survey.method,
+        "least_devices": survey.publication.least_devices,
+        "totals_only": survey.publication.totals_only,
         "stratified_width_ratio": explanation.stratified_ratio,
         "epsilon_per_day": _finite(explanation.epsilon_per_day),
         "lifetime_epsilon": _finite(survey.lifetime_epsilon),
+        "unlock": None if survey.unlock is None else str(survey.unlock),
+        "reserve_epsilon": survey.reserve_epsilon,
+        "on_demand": survey.on_demand,
         "lifetime_windows": explanation.lifetime_windows,
         "rungs": [
             {
                 "epsilon_asked": rung.epsilon_asked,
                 "epsilon": _finite(rung.epsilon),
                 "opens_ms": rung.opens_ms,
-                "truth_probability": rung.truth_probability,
+                "truth_probability": rung.truths.get("every value"),
+                "truths": dict(rung.truths),
                 "half_widths": None
                 if rung.half_widths is None
                 else dict(zip(map(str, USERS), rung.half_widths, strict=True)),
             }
             for rung in explanation.rungs
+        ],
+        "attackers": [
+            {
+                "sees": attacker.sees,
+                "learns": attacker.learns,
+                "epsilon": None if attacker.epsilon is None else _finite(attacker.epsilon),
+                "delta": attacker.delta,
+            }
+            for attacker in explanation.attackers
         ],
     }
 
@@ -119,18 +135,30 @@ def show(explanation: Explanation, console: Console) -> None:
         console.print(sentence, highlight=False, markup=False)
     scale = Scale.of_survey(survey)
     table = Table(title="If all users are on one rung", title_justify="left")
-    for heading in ("rung", "epsilon asked", "delivered", "opens", "tells the truth"):
+    for heading in ("rung", "epsilon asked", "delivered", "opens"):
         table.add_column(heading, justify="right")
+    kinds = list(explanation.rungs[0].truths)
+    for kind in kinds:
+        table.add_column("tells the truth" if len(kinds) == 1 else f"tells {kind}", justify="right")
     for users in USERS:
         table.add_column(f"± {1 - survey.alpha:.0%}, {users:,}", justify="right")
     for rung in explanation.rungs:
-        opens = "at once" if rung.rung == 0 else f"end + {format_duration(rung.opens_ms)}"
-        truth = "" if rung.truth_probability is None else f"{rung.truth_probability:.1%}"
+        opens = "on demand" if survey.on_demand else f"end + {format_duration(rung.opens_ms)}"
+        opens = "at once" if rung.rung == 0 else opens
+        truths = [f"{rung.truths[kind]:.1%}" for kind in kinds]
         delivered = "unbounded" if math.isinf(rung.epsilon) else f"{rung.epsilon:.6g}"
         widths = [scale.short(width) for width in rung.half_widths or ()] or [""] * len(USERS)
-        table.add_row(str(rung.rung), f"{rung.epsilon_asked:.6g}", delivered, opens, truth, *widths)
+        table.add_row(str(rung.rung), f"{rung.epsilon_asked:.6g}", delivered, opens, *truths, *widths)
     console.print()
     console.print(table)
+    if explanation.attackers:
+        known = Table(title="What an attacker learns about one person", title_justify="left")
+        known.add_column("who sees")
+        known.add_column("learns")
+        for attacker in explanation.attackers:
+            known.add_row(attacker.sees, attacker.learns)
+        console.print()
+        console.print(known)
     for warning in explanation.warnings:
         console.print(f"warning: {warning}", style="yellow", highlight=False, markup=False)
 

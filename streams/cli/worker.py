@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from streams import logs
 from streams.connections import check_connection
 from streams.repair.unreadable import rebuild_unreadable
 from streams.settings import KAFKA, LOGS, REDIS, load_settings, settings_options
@@ -38,7 +37,6 @@ def command(**flags: Any) -> int:
     """
     settings = load_settings(flags)
     check_connection(settings)
-    logs.configure(settings.log_level, settings.log_format)
     try:
         return run_worker(settings, rebuild_unreadable)
     except ConfigurationError as error:

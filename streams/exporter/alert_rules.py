@@ -11,6 +11,7 @@ from typing import Final
 from producers.survey.alert_ranges import rule_problems
 from producers.survey.survey import Survey
 from streams.folders import deploy_folder
+from streams.urls import masked
 
 RUNBOOKS: Final = "docs/runbooks"
 """Where the annotations of the file point to."""
@@ -37,9 +38,10 @@ def rules_text(*, runbooks: str = RUNBOOKS) -> str:
     Raises:
         AlertRenderError: the path or URL has characters that need quoting.
     """
-    if not re.fullmatch(r"[\w.:/~%+@-]+", runbooks, flags=re.ASCII):
+    if not re.fullmatch(r"[\w.:/~%+-]+", runbooks, flags=re.ASCII):
         raise AlertRenderError(
-            f"--runbooks must be a path or URL of letters, digits and . : / ~ % + @ - _; got {runbooks!r}"
+            "--runbooks must be a path or URL of letters, digits and . : / ~ % + - _, which everyone who sees an alert "
+            f"may see; got {masked(runbooks)!r}"
         )
     text = (deploy_folder("prometheus/rules") / "thaw.yaml").read_text(encoding="utf-8")
     return text.replace(f"runbook_url: {RUNBOOKS}/", f"runbook_url: {runbooks.rstrip('/')}/")

@@ -14,7 +14,7 @@ import msgspec
 from producers.survey.file import RungAssumption
 from producers.survey.survey import Survey
 from streams.exporter.api import Alert, Alerts, AlertState, Health
-from streams.exporter.health import out_of_calibration, rule_bounds, rungs_contradicted
+from streams.exporter.health import out_of_calibration, rule_bounds, rungs_contradicted, worst_rung
 from streams.windows.record import EstimateRecord
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def assumption_alerts(survey: Survey, records: Mapping[str, EstimateRecord]) -> 
 
 
 def pipeline_alerts(health: Health) -> list[Alert]:
-    """Evaluate the rules on Redis, Kafka, lag, stale estimates and the canary, one row per survey that is stale."""
+    """Evaluate the rules on Redis, Kafka, lag, stale estimates and canaries, one row per survey that is stale."""
     down = health.store == "down"
     found = [
         _pipeline("ThawStoreDown", down, health.reasons[0] if down else ""),
@@ -86,6 +86,16 @@ def pipeline_alerts(health: Health) -> list[Alert]:
         found.append(
             Alert("ThawCanaryOutOfCalibration", _state(wrong), canary.survey, canary.value, None, summary, None, None)
         )
+    for audit in health.epsilon_audits:
+        worst = worst_rung(audit)
+        summary = (
+            f"Answers up to rung {worst.rung} cost an epsilon of at least {worst.lower_bound:.2f}; "
+            f"declared is {worst.declared:.2f}"
+            if audit.exceeded
+            else ""
+        )
+        firing = _state(audit.exceeded)
+        found.append(Alert("ThawEpsilonAboveDeclared", firing, audit.survey, None, None, summary, None, None))
     return found
 
 

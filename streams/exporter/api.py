@@ -11,8 +11,10 @@ from typing import Literal
 
 import msgspec
 
-from estimators.mechanism import QuantityKind
+from estimators.estimates import ViewName
+from estimators.mechanism import Protection, QuantityKind, Subject
 from producers.survey.file import RungAssumption
+from streams.exporter.api_grid import GridInfo
 from streams.windows.settled import WindowState
 
 Status = Literal["ok", "stale", "down"]
@@ -56,6 +58,29 @@ class SurveyInfo(msgspec.Struct, frozen=True):
     """Per value: the unit of a mean; empty for a share, and where the unit is not known."""
     meanings: list[str] = []
     """Per value: what is estimated, in words."""
+    names: list[str] = []
+    """Per value: what people read; the key where the label is one of a key's two quantities."""
+    subjects: list[Subject] = []
+    """Per value: whether its name is a value, a string of an open list, or a key."""
+    lows: list[float] = []
+    highs: list[float] = []
+    """Per value: the true quantity lies between them; an unbiased estimate may lie outside."""
+    sensitive: list[bool] = []
+    """Per value: whether it must stay hidden, where `protects` is sensitive values."""
+    protects: Protection = "every value"
+    """What stays hidden from whoever sees all answers of one device."""
+    copies: int = 1
+    """Reports that one device sends for one value; `users` counts reports, so devices are users / copies."""
+    views: list[ViewName] = []
+    """Views of its windows that `/views` may have; none where shares need not sum to one."""
+    z: float = 1.96
+    """Half width of a band in standard errors, at level 1 - alpha."""
+    grid: GridInfo | None = None
+    """Where the values are cells of a map."""
+    attributes: dict[str, list[str]] | None = None
+    """Where the values are combinations: each attribute with its values. Shares of attributes are `derived`."""
+    adds_up: bool = False
+    """Shares of several values may be added up, and their variances are an upper bound then."""
 
 
 class Truth(msgspec.Struct, frozen=True):
@@ -84,6 +109,31 @@ class ValueEstimate(msgspec.Struct, frozen=True):
     always_valid_upper: float | None
 
 
+class UnexplainedShare(msgspec.Struct, frozen=True):
+    """The share of devices whose string is none of the candidates; bounds at level 1 - alpha."""
+
+    estimate: float
+    variance: float
+    lower: float
+    upper: float
+
+
+class DerivedEstimate(msgspec.Struct, frozen=True):
+    """A number that follows from all values together, such as a total, with bounds at level 1 - alpha.
+
+    kind `share`: between 0 and 1; `mean`: in a unit of its own; `total`: a sum over all devices that answered.
+    `meaning` completes the sentence: this is the ...
+    """
+
+    name: str
+    kind: str
+    meaning: str
+    estimate: float | None
+    variance: float | None
+    lower: float | None
+    upper: float | None
+
+
 class AlertBound(msgspec.Struct, frozen=True):
     """What an alert rule of the survey reads: a bound that holds at all looks, except with probability alpha.
 
@@ -95,6 +145,36 @@ class AlertBound(msgspec.Struct, frozen=True):
     threshold: float
     alpha: float
     bound: float | None
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """Where the counts of an estimate come from, for `thaw verify`. Hashes are SHA-256, in hexadecimal."""
+
+    thaw: str
+    """The version that counted."""
+    survey: str
+    topic: str
+    topic_id: str
+    offsets: list[int]
+    """By partition of the topic: the estimate contains everything below this offset, and nothing else."""
+    tally: str
+    winners: str | None
+    """Of the reports that count, one per token; null while it is being computed."""
+    shard_offsets: dict[int, int]
+    """Offsets of shards that were read further, or less far, than the others of their partition."""
+
+
+class Withheld(msgspec.Struct, frozen=True):
+    """Why a window has no estimate although answers are counted."""
+
+    reason: Literal["crowd", "unsettled"]
+    """crowd: fewer devices than the survey's minimum; unsettled: only the total of the settled window is published."""
+    devices: int
+    """Devices whose answers are counted."""
+    least_devices: int
+    """Devices from which on the survey publishes a window."""
+    text: str
+    """What is said in place of an estimate."""
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -128,6 +208,16 @@ class Window(msgspec.Struct, frozen=True):
     """What the survey assumed about rungs when the estimate was made."""
     contradicted: bool = False
     """The homogeneity test contradicts that assumption."""
+    proof: Proof | None = None
+    """Null where it is not known, and for estimates of older versions."""
+    withheld: Withheld | None = None
+    """Why no value has numbers: the survey publishes none yet; null for a window whose estimate is published."""
+    unexplained: UnexplainedShare | None = None
+    """Where strings are decoded with an open list of candidates: what they leave over."""
+    devices: int | None = None
+    """Devices behind the reports: users / copies, rounded."""
+    derived: list[DerivedEstimate] = []
+    """Totals and averages over all values, where the mechanism has such: the graph of devices and keys."""
 
 
 class Windows(msgspec.Struct, frozen=True):
@@ -179,6 +269,8 @@ class Worker(msgspec.Struct, frozen=True):
     """Age of the oldest record that it has not read, at most; null before partitions were assigned."""
     metrics_port: int | None = None
     """Port of its metrics, on its own machine; null of an older version."""
+    clock_offset_seconds: float | None = None
+    """How far its clock is ahead of the broker's, as far as records prove it; null of an older version."""
 
 
 class CanaryScore(msgspec.Struct, frozen=True):
@@ -191,6 +283,30 @@ class CanaryScore(msgspec.Struct, frozen=True):
     """In standard errors."""
     limit: float
     """The canary is out of calibration when the size of z exceeds it: `canary` in `[limits]` of the survey file."""
+
+
+class RungEpsilon(msgspec.Struct, frozen=True):
+    """What the answers of canary devices up to one rung cost."""
+
+    rung: int
+    declared: float | None
+    """The privacy level of the rung; null without a local guarantee."""
+    lower_bound: float
+    """The epsilon is at least this: always valid, together for all rungs."""
+
+
+class EpsilonAudit(msgspec.Struct, frozen=True):
+    """Lower bounds on epsilon from the answers of a canary, whose true values are known, as they arrived."""
+
+    survey: str
+    rungs: list[RungEpsilon]
+    answers: int
+    """Answers compared with the truth so far."""
+    alpha: float
+    """Probability that any bound is ever wrong."""
+    updated_ms: int
+    exceeded: bool
+    """A bound is above the declared level: the answers reveal more than was promised."""
 
 
 class SurveyHealth(msgspec.Struct, frozen=True):
@@ -247,6 +363,8 @@ class Health(msgspec.Struct, frozen=True):
     """Workers without a heartbeat for ten seconds, for ten minutes; null while Redis does not answer."""
     warnings: list[str] = []
     """What needs attention but leaves the status as it is, one sentence each."""
+    epsilon_audits: list[EpsilonAudit] = []
+    """One per canary whose answers were compared with its truth."""
 
 
 class Alert(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from estimators.mechanism import Quantity
+from producers.survey.publication import EVERYTHING
 from producers.survey.survey import Survey
 from streams.exporter.health import canary_scores, lag_limit_ms, rule_bounds, stale_after_ms
 from streams.exporter.reader import SurveyState
@@ -79,6 +80,7 @@ class ThawCollector(Collector):
         families.add("thaw_last_estimate_timestamp_seconds", _seconds(state.last_estimate_ms), survey.id)
         families.add("thaw_budget_spent_ratio", state.budget_spent, survey.id)
         families.add("thaw_canary_joint_z_score", None if state.canary is None else state.canary.z, survey.id)
+        _add_epsilons(families, state)
         known = {quantity.label: quantity for quantity in survey.mechanism.quantities}
         if not state.superseded and not state.ended:
             families.add("thaw_limit_stale_seconds", _seconds(stale_after_ms(survey)), survey.id)
@@ -89,6 +91,18 @@ class ThawCollector(Collector):
         families.add("thaw_frequency_values_left_out", len(survey.mechanism.labels) - len(shown), survey.id)
         for age, record in state.records.items():
             _add_window(families, survey, age, record, {label: known[label] for label in shown})
+
+
+def _add_epsilons(families: Families, state: SurveyState) -> None:
+    """Add what canary devices have shown of their epsilon. A survey that was replaced declares nothing any more."""
+    if state.epsilon is None:
+        return
+    families.add("thaw_audit_timestamp_seconds", _seconds(state.epsilon.updated_ms), state.survey.id)
+    families.add("thaw_audit_false_alarm_ratio", state.epsilon.alpha, state.survey.id)
+    for level in state.epsilon.rungs:
+        place = state.survey.id, str(level.rung)
+        families.add("thaw_audit_epsilon_lower_bound", level.lower_bound, *place)
+        families.add("thaw_audit_epsilon_declared", None if state.superseded else level.declared, *place)
 
 
 def _add_limits(families: Families, survey: Survey, known: Mapping[str, Quantity]) -> None:
@@ -116,6 +130,8 @@ def _add_window(
     families.add("thaw_homogeneity_p_ratio", record.homogeneity_p, survey.id, age)
     if record.assumption == "independent":
         families.add("thaw_rungs_contradicted", record.contradicted, survey.id, age)
+    if survey.publication != EVERYTHING:
+        families.add("thaw_estimate_withheld", record.withheld is not None, survey.id, age)
     for rung, users in enumerate(record.users_per_rung):
         families.add("thaw_users", users, survey.id, age, str(rung))
     known = {quantity.label: quantity for quantity in survey.mechanism.quantities}

@@ -13,7 +13,8 @@ from typing import Final
 
 from producers.survey.alerts import AlertRule
 from producers.survey.survey import Survey
-from streams.exporter.api import CanaryScore
+from streams.exporter.api import CanaryScore, EpsilonAudit, RungEpsilon
+from streams.windows.epsilon_audit import EpsilonAudit as StoredAudit
 from streams.windows.record import AlertBound, EstimateRecord
 
 RATE_MS: Final = 2_000
@@ -112,6 +113,26 @@ def canary_score(survey: Survey, records: Sequence[EstimateRecord]) -> CanarySco
 def out_of_calibration(canary: CanaryScore) -> bool:
     """Return whether a canary is farther from its truth than its limit allows."""
     return abs(canary.z) > canary.limit
+
+
+def epsilon_audit(survey: Survey, stored: StoredAudit | None) -> EpsilonAudit | None:
+    """Compare what the answers of a canary have shown of their epsilon with what its survey declares."""
+    declared = survey.mechanism.epsilons
+    if stored is None or len(stored.lower_bounds) != len(declared):
+        return None
+    rungs = [
+        RungEpsilon(rung, promised if math.isfinite(promised) else None, proven)
+        for rung, (promised, proven) in enumerate(zip(declared, stored.lower_bounds, strict=True))
+    ]
+    exceeded = any(level.declared is not None and level.lower_bound > level.declared for level in rungs)
+    return EpsilonAudit(survey.id, rungs, stored.answers, stored.alpha, stored.updated_ms, exceeded)
+
+
+def worst_rung(audit: EpsilonAudit) -> RungEpsilon:
+    """Return the rung whose bound is highest compared with what is declared."""
+    return max(
+        audit.rungs, key=lambda level: level.lower_bound - (math.inf if level.declared is None else level.declared)
+    )
 
 
 def stale_after_ms(survey: Survey) -> int:

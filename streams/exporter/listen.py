@@ -10,6 +10,7 @@ import asyncio
 import logging
 import signal
 import socket
+import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -38,6 +39,9 @@ class Limits:
     idle_seconds: float = 20.0
     """A connection without a whole request head for this long is closed, whether bytes trickle in or not. Shorter:
     Prometheus connects anew at every scrape."""
+    handshake_seconds: float = 10.0
+    """A client that has not agreed on TLS for this long is closed. Such connections are not counted yet. Shorter:
+    clients far away on bad networks."""
     slow_seconds: float = 60.0
     """A client that has not read all of what was sent for this long is closed. Shorter: phones on bad networks."""
     line_bytes: int = 8_190
@@ -93,10 +97,13 @@ class Front:
         self._server: asyncio.Server | None = None
         self._watch: asyncio.Task[None] | None = None
 
-    async def start(self, listener: socket.socket) -> None:
-        """Accept connections from this bound socket."""
+    async def start(self, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        """Accept connections from this bound socket, with TLS if a context is given."""
         await self._runner.setup()
-        self._server = await asyncio.get_running_loop().create_server(self._accept, sock=listener)
+        limit = None if tls is None else self._limits.handshake_seconds
+        self._server = await asyncio.get_running_loop().create_server(
+            self._accept, sock=listener, ssl=tls, ssl_handshake_timeout=limit
+        )
         self._watch = asyncio.create_task(self._close_slow())
 
     async def stop(self) -> None:
@@ -145,13 +152,13 @@ class Front:
                 yield transport
 
 
-async def serve(app: web.Application, listener: socket.socket) -> None:
+async def serve(app: web.Application, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
     """Serve until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     front = Front(app)
-    await front.start(listener)
+    await front.start(listener, tls)
     try:
         await stop.wait()
     finally:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from streams.exporter import api as api_types
+from streams.exporter.api_views import ShareViews
 from streams.exporter.query import LATEST_MS
 from streams.exporter.views import MOST_WINDOWS, RECENT_WINDOWS
 
@@ -74,6 +75,14 @@ OPERATIONS: tuple[Operation, ...] = (
         {400: _BAD, 404: _NO_WINDOW},
     ),
     Operation(
+        "/api/v1/surveys/{survey}/windows/{start_ms}/views",
+        "views",
+        "The shares of one window seen as distributions, beside the unbiased estimate.",
+        ShareViews,
+        ("ask",),
+        {400: _BAD, 404: _NO_WINDOW},
+    ),
+    Operation(
         "/api/v1/surveys/{survey}/windows/{start_ms}/life",
         "life",
         "Former path of `history`; the same answer.",
@@ -107,6 +116,12 @@ PARAMETERS: Mapping[str, dict[str, Any]] = {
         "in": "query",
         "description": "Most windows to return.",
         "schema": {"type": "integer", "minimum": 1, "maximum": MOST_WINDOWS, "default": RECENT_WINDOWS},
+    },
+    "ask": {
+        "name": "ask",
+        "in": "query",
+        "description": "`likelihood`: let a worker compute the most likely distribution, unless it is there.",
+        "schema": {"type": "string", "enum": ["likelihood"]},
     },
     "from_ms": {
         "name": "from_ms",

@@ -11,16 +11,17 @@ from typing import Final
 from producers.survey.survey import Survey
 from streams.exporter.api import (
     CanaryScore,
+    EpsilonAudit,
     Health,
     ServiceState,
     SurveyHealth,
     SurveyState,
     Worker,
 )
-from streams.exporter.health import Rates, is_stale, lag_limit_ms, stale_after_ms, superseded
+from streams.exporter.health import Rates, is_stale, lag_limit_ms, stale_after_ms, superseded, worst_rung
 from streams.store.contract import QueuedWindow
 from streams.store.counters import Counters
-from streams.store.heartbeats import Heartbeat, alive
+from streams.store.heartbeats import CLOCK_TOLERATED_MS, Heartbeat, alive
 from streams.windows.settled import is_current
 
 QUEUED_MS: Final = 15_000
@@ -38,6 +39,7 @@ def make_health(
     queue: Sequence[QueuedWindow],
     rates: Rates,
     canary: CanaryScore | None,
+    epsilons: Sequence[EpsilonAudit] = (),
 ) -> Health:
     """Put everything together and derive the status, which is about the pipeline: a survey is stale by itself.
 
@@ -52,6 +54,7 @@ def make_health(
         queue: the windows in the recompute queue, oldest first.
         rates: looks at the counters, the present one included.
         canary: the score of the canary that is worst compared with its limit.
+        epsilons: what the answers of canaries have shown of their epsilon.
     """
     living = alive(heartbeats, now_ms)
     replaced = superseded(surveys, last_estimates, now_ms)
@@ -60,11 +63,8 @@ def make_health(
     current = _current(surveys, queue, now_ms)
     lag_seconds = _lag_seconds(living, current, now_ms)
     limit_ms = min((lag_limit_ms(survey) for survey in surveys if not survey.has_ended(now_ms)), default=None)
-    reasons = [
-        *_worker_reasons(now_ms, heartbeats, living, current, last_ms),
-        *_behind(lag_seconds, limit_ms),
-        *_silence(now_ms, living, about),
-    ]
+    reasons = _worker_reasons(now_ms, heartbeats, living, current, last_ms) + _behind(lag_seconds, limit_ms)
+    reasons += _silence(now_ms, living, about)
     return Health(
         now_ms=now_ms,
         status="stale" if reasons else "ok",
@@ -86,7 +86,8 @@ def make_health(
         lag_limit_seconds=None if limit_ms is None else limit_ms / 1_000,
         workers_alive=len(living),
         workers_dead=len(heartbeats) - len(living),
-        warnings=_warnings(now_ms, heartbeats, living, about) + _old_windows(now_ms, queue, current),
+        warnings=_exceeded(epsilons) + _partial(now_ms, heartbeats, living, about) + _old(now_ms, queue, current),
+        epsilon_audits=list(epsilons),
     )
 
 
@@ -147,6 +148,7 @@ def _worker(beat: Heartbeat, living: bool) -> Worker:
         kafka_state([beat]),
         beat.lag_seconds,
         beat.metrics_port,
+        beat.clock_offset_seconds,
     )
 
 
@@ -218,10 +220,10 @@ def _silence(now_ms: int, living: Sequence[Heartbeat], about: Sequence[SurveyHea
     return [f"No new reports for any survey in the last {_span(now_ms - newest_ms)}."]
 
 
-def _warnings(
+def _partial(
     now_ms: int, heartbeats: Sequence[Heartbeat], living: Sequence[Heartbeat], about: Sequence[SurveyHealth]
 ) -> list[str]:
-    """Say which workers and which surveys are silent while others are not."""
+    """Say which workers and which surveys are silent while others are not, and which clocks are wrong."""
     found = []
     if living:
         found += [
@@ -237,10 +239,29 @@ def _warnings(
             f"{_span(entry.stale_after_ms)}."
             for entry in stale
         ]
-    return found
+    return found + _wrong_clocks(living)
 
 
-def _old_windows(now_ms: int, queue: Sequence[QueuedWindow], current: Sequence[QueuedWindow]) -> list[str]:
+def _exceeded(epsilons: Sequence[EpsilonAudit]) -> list[str]:
+    return [
+        f"The answers of the canary {audit.survey} prove an epsilon of at least {level.lower_bound:.2f} at rung "
+        f"{level.rung}; declared is {level.declared:.2f}. Devices of this version reveal more than was promised."
+        for audit in epsilons
+        if audit.exceeded and (level := worst_rung(audit))
+    ]
+
+
+def _wrong_clocks(living: Sequence[Heartbeat]) -> list[str]:
+    offsets = {beat.worker: round((beat.clock_offset_seconds or 0.0) * 1_000) for beat in living}
+    return [
+        f"The clock of worker {worker} is {_span(abs(offset_ms))} {'ahead of' if offset_ms > 0 else 'behind'} the "
+        "broker's. No report is judged by it, but estimates carry its time: set the clock (NTP)."
+        for worker, offset_ms in offsets.items()
+        if abs(offset_ms) > CLOCK_TOLERATED_MS
+    ]
+
+
+def _old(now_ms: int, queue: Sequence[QueuedWindow], current: Sequence[QueuedWindow]) -> list[str]:
     late = [window for window in queue if window not in current and now_ms - window.score / 1_000 > QUEUED_MS]
     return [f"{_wait(late)} for a new estimate behind the current ones; nothing needs to be done."] if late else []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Final, NoReturn
 
@@ -41,6 +42,14 @@ def whole_number(query: MultiMapping[str], name: str, default: int, *, low: int,
     """Return a parameter, or the default if it is absent."""
     text = query.get(name)
     return default if text is None else number_in(name, text, low=low, high=high)
+
+
+def chosen_word(query: MultiMapping[str], name: str, words: Sequence[str]) -> str | None:
+    """Return a parameter that is one of some words; None if it is absent."""
+    text = query.get(name)
+    if text is not None and text not in words:
+        refuse(f"{name} must be {' or '.join(words)}; got {_shown(text)}")
+    return text
 
 
 def number_in(name: str, text: str, *, low: int, high: int) -> int:

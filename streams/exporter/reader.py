@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from producers.clock import Clock, system_clock
 from producers.survey.lookup import SurveyList
 from producers.survey.survey import Survey
-from streams.exporter.api import CanaryScore
-from streams.exporter.health import CANARY_WINDOWS, canary_score, superseded
+from streams.exporter.api import CanaryScore, EpsilonAudit
+from streams.exporter.health import CANARY_WINDOWS, canary_score, epsilon_audit, superseded
 from streams.store.contract import QueuedWindow, Store
 from streams.store.counters import UNKNOWN_SURVEY, Counters
 from streams.store.heartbeats import Heartbeat, HeartbeatReader
 from streams.windows.budget_spent import budget_spent, first_window_ms
+from streams.windows.epsilon_audit import read_audit
 from streams.windows.history import HistoryPoint, decode_point
+from streams.windows.likelihood import Likelihood, Likelihoods
 from streams.windows.record import EstimateRecord, RecordError, decode_estimate
 from streams.windows.settled import is_settled, settles_ms
 
@@ -48,6 +50,8 @@ class SurveyState:
     """Another survey of the same name has taken its place: its limits and thresholds are not in force."""
     ended: bool
     """The survey's end is over: nothing is stale."""
+    epsilon: EpsilonAudit | None = None
+    """What the answers of a canary have shown of their epsilon."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,7 @@ class Reader:
                     _canary(survey, records, starts[survey.id], now_ms, counted_ms),
                     survey.id in replaced,
                     survey.has_ended(now_ms),
+                    self._epsilon(survey),
                 )
             )
         return Snapshot(
@@ -124,6 +129,9 @@ class Reader:
             len(self._store.unreadable.entries()),
             self._heartbeats.read() if self._heartbeats is not None else [],
         )
+
+    def _epsilon(self, survey: Survey) -> EpsilonAudit | None:
+        return epsilon_audit(survey, read_audit(self._store.states, survey.id)) if survey.canary is not None else None
 
     def _read_again(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], EstimateRecord]:
         """Read estimates; those that did not change since the last time are not decoded again."""
@@ -150,6 +158,13 @@ class Reader:
         read = zip(starts, payloads, strict=True)
         decoded = (_record(survey_id, start_ms, payload) for start_ms, payload in read if payload is not None)
         return [record for record in decoded if record is not None]
+
+    def likelihood(self, survey: Survey, record: EstimateRecord, *, ask: bool) -> Likelihood | None:
+        """Return the likelihood of a window's reports, and ask for it if it is not there; None if nobody asked."""
+        likelihoods = Likelihoods(self._store.states)
+        if ask:
+            return likelihoods.ask(survey, record.window_start_ms, record.users, self._clock())
+        return likelihoods.read(survey, record.window_start_ms)
 
     def history(self, survey_id: str, start_ms: int) -> list[HistoryPoint]:
         """Return how the estimate of a window changed, oldest point first."""

@@ -23,7 +23,7 @@ from streams.exporter.api import Alerts
 from streams.exporter.collector import ThawCollector
 from streams.exporter.feed import Feed
 from streams.exporter.guard import HEADERS, guard
-from streams.exporter.query import LATEST_MS, check_names, number_in, problem, whole_number
+from streams.exporter.query import LATEST_MS, check_names, chosen_word, number_in, problem, whole_number
 from streams.exporter.reader import Reader
 from streams.exporter.views import MOST_WINDOWS, RECENT_WINDOWS, Views, stored_alerts, survey_info
 from streams.exporter.watcher import FIRST_SECONDS, Watcher
@@ -180,6 +180,11 @@ class Server:
         """Return how the estimate of one window changed."""
         return await self._one_window(request, self._views.history)
 
+    async def views(self, request: web.Request) -> web.Response:
+        """Return the views of one window, and ask a worker for its likelihood if that is wanted."""
+        asked = chosen_word(request.query, "ask", ("likelihood",))
+        return await self._one_window(request, partial(self._views.views, ask=asked is not None), "ask")
+
     async def health(self, request: web.Request) -> web.Response:
         """Return the health of the pipeline, with status 200 whatever it is."""
         check_names(request.query)
@@ -221,8 +226,10 @@ class Server:
             raise problem(web.HTTPNotFound, "unknown survey; /api/v1/surveys lists them")
         return survey
 
-    async def _one_window(self, request: web.Request, view: Callable[[Any, int], Any]) -> web.Response:
-        check_names(request.query)
+    async def _one_window(
+        self, request: web.Request, view: Callable[[Any, int], Any], *parameters: str
+    ) -> web.Response:
+        check_names(request.query, *parameters)
         start_ms = number_in("start_ms", request.match_info["start_ms"], low=0, high=LATEST_MS)
         survey = await self._survey(request)
         found = await self.read(lambda: view(survey, start_ms))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import NormalDist
 from typing import Final, Protocol
+
+import msgspec
 
 from producers.clock import Clock, system_clock
 from producers.survey.survey import Survey
@@ -11,21 +14,32 @@ from streams.exporter.alert_states import assumption_alerts, in_order, pipeline_
 from streams.exporter.api import (
     AlertBound,
     Alerts,
+    DerivedEstimate,
     Health,
     History,
     HistoryPoint,
+    Proof,
     ServiceState,
     SurveyInfo,
     Truth,
+    UnexplainedShare,
     ValueEstimate,
     Window,
     Windows,
+    Withheld,
 )
+from streams.exporter.api_grid import GridInfo
+from streams.exporter.api_views import ShareViews
 from streams.exporter.health import Rates
 from streams.exporter.pipeline import make_health, store_down
 from streams.exporter.reader import Reader, Snapshot
+from streams.exporter.share_views import likelihood_view, share_views
 from streams.store.truth import Truth as TrueShares
+from streams.windows.likelihood import offers_likelihood, views_offered
+from streams.windows.proof import Proof as StoredProof
 from streams.windows.record import EstimateRecord
+from streams.windows.record import UnexplainedShare as StoredUnexplained
+from streams.windows.record import Withheld as StoredWithheld
 from streams.windows.settled import WindowState, settles_ms, unsettled_windows, window_state
 
 RECENT_WINDOWS: Final = 60
@@ -72,6 +86,18 @@ def survey_info(survey: Survey) -> SurveyInfo:
         end_ms=survey.end_ms,
         units=[quantity.unit for quantity in mechanism.quantities],
         meanings=[quantity.meaning for quantity in mechanism.quantities],
+        names=[quantity.name or quantity.label for quantity in mechanism.quantities],
+        subjects=[quantity.subject for quantity in mechanism.quantities],
+        lows=[quantity.low for quantity in mechanism.quantities],
+        highs=[quantity.high for quantity in mechanism.quantities],
+        sensitive=[quantity.sensitive for quantity in mechanism.quantities],
+        protects=mechanism.guarantee.protects,
+        copies=mechanism.copies,
+        views=views_offered(survey),
+        z=NormalDist().inv_cdf(1 - survey.alpha / 2),
+        grid=GridInfo.of(survey.grid),
+        attributes=None if survey.attributes is None else {name: list(own) for name, own in survey.attributes.parts},
+        adds_up=mechanism.adds_up,
     )
 
 
@@ -119,6 +145,16 @@ class Views:
     def window(self, survey: Survey, start_ms: int, counted_ms: int | None = None) -> Window | None:
         """Return one window; None if it has no estimate."""
         return next(iter(self._windows(survey, [start_ms], counted_ms)), None)
+
+    def views(self, survey: Survey, start_ms: int, *, ask: bool) -> ShareViews | None:
+        """Return the views of a window, and ask for its likelihood; None if it has no estimate."""
+        record = next(iter(self._reader.records(survey.id, [start_ms])), None)
+        if record is None:
+            return None
+        found = share_views(record)
+        if offers_likelihood(survey) and record.withheld is None:
+            found.append(likelihood_view(self._reader.likelihood(survey, record, ask=ask)))
+        return ShareViews(survey.id, start_ms, record.computed_ms, found)
 
     def history(self, survey: Survey, start_ms: int) -> History | None:
         """Return how the estimate of a window changed; None if it has no estimate."""
@@ -175,6 +211,7 @@ class Views:
             queue=snapshot.queue,
             rates=self._rates,
             canary=max(canaries, key=lambda score: abs(score.z) / score.limit, default=None),
+            epsilons=[state.epsilon for state in snapshot.states if state.epsilon is not None and not state.superseded],
         )
 
     def no_health(self, reason: str, *, store: ServiceState = "down") -> Health:
@@ -189,6 +226,7 @@ class Views:
                 self._truth(survey, record.window_start_ms),
                 window_state(survey, record, now_ms, counted_ms),
                 settles_ms(survey, record.window_start_ms),
+                copies=survey.mechanism.copies,
             )
             for record in self._reader.records(survey.id, starts)
         ]
@@ -209,7 +247,9 @@ def stored_alerts(health: Health, snapshot: Snapshot | None) -> Alerts:
     return Alerts("estimates", in_order(found))
 
 
-def window_of(record: EstimateRecord, truth: Truth | None, state: WindowState, settles: int) -> Window:
+def window_of(
+    record: EstimateRecord, truth: Truth | None, state: WindowState, settles: int, *, copies: int = 1
+) -> Window:
     """Convert a stored estimate to its API type."""
     return Window(
         version=record.version,
@@ -251,4 +291,36 @@ def window_of(record: EstimateRecord, truth: Truth | None, state: WindowState, s
         settles_ms=settles,
         assumption=record.assumption,
         contradicted=record.contradicted,
+        proof=_proof(record.proof),
+        withheld=_withheld(record.withheld),
+        unexplained=_unexplained(record.unexplained),
+        devices=round(record.users / copies),
+        derived=[DerivedEstimate(**msgspec.structs.asdict(one)) for one in record.derived],
+    )
+
+
+def _withheld(withheld: StoredWithheld | None) -> Withheld | None:
+    if withheld is None:
+        return None
+    return Withheld(withheld.reason, withheld.devices, withheld.least_devices, withheld.sentence)
+
+
+def _unexplained(stored: StoredUnexplained | None) -> UnexplainedShare | None:
+    if stored is None:
+        return None
+    return UnexplainedShare(stored.estimate, stored.variance, stored.lower, stored.upper)
+
+
+def _proof(stored: StoredProof | None) -> Proof | None:
+    if stored is None:
+        return None
+    return Proof(
+        thaw=stored.thaw,
+        survey=stored.survey,
+        topic=stored.topic,
+        topic_id=stored.topic_id,
+        offsets=stored.offsets,
+        tally=stored.tally,
+        winners=stored.winners,
+        shard_offsets=stored.shard_offsets,
     )

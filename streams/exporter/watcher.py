@@ -57,6 +57,7 @@ class Watcher:
         self._reader, self._views = reader, views
         self._pool = ThreadPoolExecutor(1, "watcher")
         self._log = StateLog(logger, "Redis")
+        self._failure: type[Exception] | None = None
         error = "Redis was not read yet: the exporter has just started."
         self._seen = Seen(0, views.no_health(error, store="unknown"), None, error)
         self._looked = asyncio.Event()
@@ -102,8 +103,12 @@ class Watcher:
             return Seen(number, self._views.no_health(str(error)), None, str(error))
         except Exception as error:
             # What cannot be read must not end the looks: the operator would see old numbers for ever.
-            logger.exception("reading the store failed")
             reason = f"what it holds cannot be read: {error}"
+            if type(error) is not self._failure:
+                logger.exception("reading the store failed")
+            self._failure = type(error)
+            self._log.down(reason)
             return Seen(number, self._views.no_health(reason), None, reason)
         self._log.up()
+        self._failure = None
         return Seen(number, health, snapshot)

@@ -33,6 +33,11 @@ _MAGIC: Final = 2
 _CODEC: Final = 7
 _MOST_RECORDS: Final = 1 << 24
 
+
+class MisplacedError(ValueError):
+    """A batch is whole, and its offset is not one that the broker can have sent."""
+
+
 MakeRecord = Callable[[Any], Record | HeadedRecord]
 
 
@@ -52,6 +57,10 @@ class RawBatches(MemoryRecords):  # type: ignore[misc]  # a compiled class witho
     def __init__(self, raw: bytes) -> None:
         super().__init__(raw)
         self.raw = raw
+
+    def has_next(self) -> bool:
+        """Tell whether there is anything: aiokafka takes a batch whose length is wrong for one that is too large."""
+        return bool(self.raw)
 
 
 fetcher.MemoryRecords = RawBatches
@@ -77,36 +86,43 @@ class DecodedRecords(fetcher.PartitionRecords):  # type: ignore[misc]  # untyped
 
     def _unpack_records(self) -> Iterator[Record | HeadedRecord | Undecodable | NoRecord]:
         raw, at, budget = self._records.raw, 0, MAX_FETCHED_BYTES
-        while budget > 0 and (end := _end(raw, at)) is not None:
-            (first,) = struct.unpack_from(">q", raw, at)
+        while budget > 0 and at < len(raw):
+            end = _end(raw, at)
+            if end is None and at > 0:
+                return  # cut by the broker: the next fetch begins with it
             try:
-                items, next_offset, size = self._decode(raw[at:end])
+                if end is None:  # a broker sends the first batch whole, however long it is
+                    raise ValueError("its length is negative, or larger than the fetch")
+                items, next_offset, size = self._decode(raw, at, end)
             except Exception as error:  # whatever a batch does to a decoder, it must not stop the reader
-                next_offset, size = _behind(raw, at, end), end - at
-                items = [Undecodable(first, next_offset - 1, _fault(error), raw[at:end])]
-                if first < self.next_fetch_offset:
-                    items = []  # reading went on inside of it: it was reported before
+                end = len(raw) if end is None else end
+                items, next_offset, goes_on = self._set_aside(raw, at, end, error)
+                size, end = end - at, end if goes_on else len(raw)
             for item in items:
                 if item.offset >= self.next_fetch_offset:
                     self.next_fetch_offset = item.offset + 1
                     yield item
             if next_offset > self.next_fetch_offset:
-                covered = NoRecord(max(first, self.next_fetch_offset), next_offset - 1)
+                covered = NoRecord(max(_base(raw, at), self.next_fetch_offset), next_offset - 1)
                 self.next_fetch_offset = next_offset
                 yield covered
             at, budget = end, budget - size
 
-    def _decode(self, raw: bytes) -> tuple[list[Any], int, int]:
+    def _decode(self, fetched: bytes, at: int, end: int) -> tuple[list[Any], int, int]:
         """Return all records of a batch, the offset behind it, and how many bytes were decoded."""
+        raw = fetched[at:end]
         if len(raw) <= _MAGIC_AT or raw[_MAGIC_AT] > _MAGIC:
             raise ValueError(f"unknown format version {raw[_MAGIC_AT] if len(raw) > _MAGIC_AT else 'none'}")
         if raw[_MAGIC_AT] < _MAGIC:
-            return self._decode_old(raw)
+            records, next_offset, size = self._decode_old(raw)
+            self._check_place(fetched, at, end, next_offset)
+            return records, next_offset, size
         base, length, epoch, magic, checksum, attributes, delta, *others = _HEADER.unpack_from(raw)
         batch = DefaultRecordBatch(raw)
         if not batch.validate_crc():
             raise ValueError("wrong checksum")
         next_offset = base + delta + 1
+        self._check_place(fetched, at, end, next_offset)
         if self._holds_no_record(batch):
             return [], next_offset, len(raw)
         size = len(raw)
@@ -120,6 +136,47 @@ class DecodedRecords(fetcher.PartitionRecords):  # type: ignore[misc]  # untyped
         if records and not base <= records[0].offset <= records[-1].offset < next_offset:
             raise ValueError("offsets of records lie outside of the batch")
         return records, next_offset, size
+
+    def _check_place(self, raw: bytes, at: int, end: int, next_offset: int) -> None:
+        """Refuse a batch whose offset, which no checksum covers, cannot be right.
+
+        A broker sends the batch that holds the offset asked for, and then those that follow. Offsets may be missing
+        between them where a topic is compacted.
+
+        Raises:
+            MisplacedError: the batch lies elsewhere.
+        """
+        first, asked = _base(raw, at), self.next_fetch_offset
+        if first <= asked < next_offset and (at == 0 or first == asked):
+            return
+        follows = _base_if_whole(raw, end)
+        if asked < first < asked + _MOST_RECORDS and (follows is None or next_offset <= follows):
+            return
+        raise MisplacedError(f"its offset is {first}, where {asked} was expected")
+
+    def _set_aside(self, raw: bytes, at: int, end: int, error: Exception) -> tuple[list[Any], int, bool]:
+        """Return what stands for a batch that cannot be decoded, the offset behind it, and whether to read on.
+
+        Nothing of it can be trusted. It holds the offset asked for, since the broker sent it. It ends where the batch
+        that follows begins, or where its header says, if that agrees with itself; the lower one of both, since
+        reading again what was reported costs less than passing over what was not. If the batch that follows does not
+        begin there, its length may be wrong, and the next fetch finds the true one.
+        """
+        first, asked = _base(raw, at), self.next_fetch_offset
+        is_inside = first < asked < first + _MOST_RECORDS and not isinstance(error, MisplacedError)
+        start = first if is_inside else asked
+        follows = _base_if_whole(raw, end)
+        candidates = [] if follows is None else [follows]
+        if end - at >= _HEADER.size:
+            header = _HEADER.unpack_from(raw, at)
+            delta, records = header[6], header[12]
+            if 0 <= delta < _MOST_RECORDS and delta == records - 1:
+                candidates.append(start + delta + 1)
+        ahead = [offset for offset in candidates if asked < offset <= asked + _MOST_RECORDS]
+        next_offset = min(ahead, default=asked + 1)
+        # Reading went on inside of it: it was reported before.
+        items = [] if is_inside else [Undecodable(asked, next_offset - 1, _fault(error), raw[at:end])]
+        return items, next_offset, next_offset == follows
 
     def _holds_no_record(self, batch: Any) -> bool:
         """Tell whether a batch is a marker of a transaction, or belongs to one that was aborted."""
@@ -142,32 +199,25 @@ class DecodedRecords(fetcher.PartitionRecords):  # type: ignore[misc]  # untyped
 
 
 def _end(raw: bytes, at: int) -> int | None:
-    """Return where the batch that begins here ends, None if it is not whole: the broker cuts a fetch anywhere."""
+    """Return where the batch that begins here ends; None if it is not whole, or its length cannot be right."""
     if at + _LENGTH_END > len(raw):
         return None
     (length,) = struct.unpack_from(">i", raw, at + 8)
     end = at + _LENGTH_END + length
-    if length < 0:
-        return len(raw)
-    return end if end <= len(raw) else None
+    return end if length >= 0 and end <= len(raw) else None
 
 
-def _behind(raw: bytes, at: int, end: int) -> int:
-    """Return the offset behind a batch whose header may be damaged.
+def _base(raw: bytes, at: int) -> int:
+    """Return the offset that a batch says it begins with; -1 if not even that is there."""
+    return int(struct.unpack_from(">q", raw, at)[0]) if at + 8 <= len(raw) else -1
 
-    The offset of the batch that follows decides; without one the header's own claim, if it agrees with itself.
-    """
-    (first,) = struct.unpack_from(">q", raw, at)
-    if end + 8 <= len(raw):
-        (follows,) = struct.unpack_from(">q", raw, end)
-        if 0 < follows - first < _MOST_RECORDS:
-            return int(follows)
-    if end - at >= _HEADER.size:
-        header = _HEADER.unpack_from(raw, at)
-        delta, records = header[6], header[12]
-        if 0 <= delta < _MOST_RECORDS and delta == records - 1:
-            return int(first + delta + 1)
-    return int(first) + 1
+
+def _base_if_whole(raw: bytes, at: int) -> int | None:
+    """Return the offset of the batch that begins here; None if there is none, or it is not whole or damaged."""
+    end = _end(raw, at)
+    if end is None or end - at < _HEADER.size or raw[at + _MAGIC_AT] != _MAGIC:
+        return None
+    return _base(raw, at) if DefaultRecordBatch(raw[at:end]).validate_crc() else None
 
 
 def _fault(error: Exception) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, Final, Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -40,6 +41,18 @@ class KafkaDeniedError(OutsideError):
 
 class KafkaDownError(UnavailableError):
     """No broker answers; the message says what was tried."""
+
+
+def answer_of(future: Future[Any], seconds: float) -> Any:
+    """Return what the client's future brings.
+
+    Raises:
+        KafkaException: the broker refuses, or the client did not end the request within `seconds`.
+    """
+    try:
+        return future.result(timeout=seconds)
+    except TimeoutError as error:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer within {seconds:g} s")) from error
 
 
 class _Polled(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -63,10 +63,17 @@ def readers_group(settings: Settings) -> str:
 
 
 class TopicReader:
-    """A `Bus` on Kafka. Use as a context manager."""
+    """A `Bus` on Kafka. Use as a context manager.
 
-    def __init__(self, settings: Settings, topic: str) -> None:
+    Args:
+        settings: where the brokers are.
+        topic: which topic is read.
+        start: by partition, from which offset on; what the broker no longer has is left out. None: all that it has.
+    """
+
+    def __init__(self, settings: Settings, topic: str, *, start: Mapping[int, int] | None = None) -> None:
         self._settings, self._topic = settings, topic
+        self._begin = start or {}
         self._troubles = Troubles(settings)
         self._consumer: Consumer = self._troubles.client(
             Consumer,
@@ -118,10 +125,23 @@ class TopicReader:
             for partition in found.partitions:
                 low, _ = self._watermarks(partition)
                 self._held[partition] = Held(low, None)
-                self._next[partition] = low
+                self._next[partition] = max(low, self._begin.get(partition, 0))
         except KafkaException as error:
             raise self._troubles.explained(error.args[0], f"describe the topic {self._topic}") from error
         return self._held
+
+    def ends(self) -> dict[int, int]:
+        """Return by partition the end of what can be read at this moment.
+
+        Raises:
+            ReadError, KafkaDownError, KafkaDeniedError: as for `partitions`.
+        """
+        if not self._held:
+            self._look()
+        try:
+            return {partition: self._watermarks(partition)[1] for partition in self._held}
+        except KafkaException as error:
+            raise self._troubles.explained(error.args[0], f"describe the topic {self._topic}") from error
 
     def _watermarks(self, partition: int) -> tuple[int, int]:
         place = TopicPartition(self._topic, partition)
@@ -200,6 +220,11 @@ class TopicReader:
         """Note how far a partition was read."""
         start, self._next[partition] = self._next[partition], items[-1].offset + 1
         held = self._held[partition]
+        first = items[0]
+        begin = first.first_offset if isinstance(first, Undecodable | NoRecord) else first.offset
+        if begin > start:
+            # Retention deleted what lay between while the topic was read.
+            self._held[partition] = held = Held(begin, None)
         for item in items:
             if isinstance(item, Undecodable):
                 logger.warning(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from streams.settings import Settings
+
+_CREATE: Final = ("Create", "Describe", "DescribeConfigs")
 
 
 @dataclass(frozen=True)
@@ -15,6 +17,8 @@ class Right:
     resource: Literal["topic", "group"]
     name: str
     operations: tuple[str, ...]
+    prefixed: bool = False
+    """Whether it is a right to everything whose name begins so."""
 
 
 def rights(settings: Settings) -> dict[str, tuple[Right, ...]]:
@@ -22,10 +26,7 @@ def rights(settings: Settings) -> dict[str, tuple[Right, ...]]:
     reports, estimates = settings.reports_topic, settings.estimates_topic
     dead_letters = settings.dead_letters_topic
     return {
-        "thaw topics create": tuple(
-            Right("topic", name, ("Create", "Describe", "DescribeConfigs"))
-            for name in (reports, estimates, dead_letters)
-        ),
+        "thaw topics create": tuple(Right("topic", name, _CREATE) for name in (reports, estimates, dead_letters)),
         "thaw worker": (
             Right("topic", reports, ("Read",)),
             Right("topic", estimates, ("Write",)),
@@ -39,6 +40,17 @@ def rights(settings: Settings) -> dict[str, tuple[Right, ...]]:
             Right("topic", reports, ("Write",)),
         ),
         "thaw rebuild": (Right("topic", reports, ("Read",)),),
+        "thaw verify, thaw export": (
+            Right("topic", reports, ("Read",)),
+            Right("topic", estimates, ("Read",)),
+        ),
+        "thaw audit --kafka": (
+            Right("topic", settings.topic("thaw.audit."), (*_CREATE, "Write", "Read", "Delete"), prefixed=True),
+        ),
+        "thaw demo --kafka": (
+            Right("topic", "demo-", (*_CREATE, "Write", "Read"), prefixed=True),
+            Right("group", "demo-", ("Read",), prefixed=True),
+        ),
     }
 
 
@@ -47,6 +59,8 @@ def documentation() -> str:
     lines = ["| user of | resource | operations |", "|---|---|---|"]
     for command, needed in rights(Settings(prefix="PREFIX")).items():
         lines += [
-            f"| {command} | {right.resource} `{right.name}` | {', '.join(right.operations)} |" for right in needed
+            f"| {command} | {right.resource} `{right.name}`{' and what begins so' if right.prefixed else ''} "
+            f"| {', '.join(right.operations)} |"
+            for right in needed
         ]
     return "\n".join(lines)

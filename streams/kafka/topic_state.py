@@ -11,10 +11,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from producers.clock import Clock, system_clock
 from streams.connections import librdkafka_options
+from streams.kafka.errors import answer_of
 from streams.kafka.topics import TopicError
 from streams.settings import Settings
 
-_TIMEOUT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 5.0
 _NOT_TOLD: Final = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -58,14 +59,14 @@ class TopicWatch:
             TopicError: the brokers did not answer, or not all of it.
         """
         try:
-            found = self._admin.list_topics(timeout=_TIMEOUT_SECONDS)
+            found = self._admin.list_topics(timeout=ANSWER_SECONDS)
             cluster_id = found.cluster_id or ""
             if cluster_id.startswith("mockCluster"):
                 return None
             topic = found.topics.get(self._topic)
             if topic is None or topic.error is not None:
                 return TopicState(cluster_id, "", 0, True, {}, {}, 0, self._clock())
-            options = {"request_timeout": _TIMEOUT_SECONDS}
+            options = {"request_timeout": ANSWER_SECONDS}
             names = TopicCollection([self._topic])
             described = _permitted(self._admin.describe_topics(names, **options)[self._topic])
             resource = ConfigResource(ResourceType.TOPIC, self._topic)
@@ -92,14 +93,14 @@ class TopicWatch:
     ) -> dict[int, Any]:
         asked = {TopicPartition(self._topic, partition): spec() for partition in partitions}
         futures = self._admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_TIMEOUT_SECONDS
+            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ANSWER_SECONDS
         )
         result = _result if needed else _permitted
         return {place.partition: result(future) for place, future in futures.items()}
 
 
 def _result(future: Any) -> Any:
-    return future.result(timeout=2 * _TIMEOUT_SECONDS)
+    return answer_of(future, 2 * ANSWER_SECONDS)
 
 
 def _permitted(future: Any) -> Any:

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # no __all__
 
 from producers.survey.survey import Survey
 from streams.failures import OutsideError
-from streams.kafka.errors import DENIED, Troubles
+from streams.kafka.errors import DENIED, Troubles, answer_of
 from streams.settings import Settings
 
 DAY_MS = 86_400_000
@@ -142,7 +142,7 @@ class Topics:
         wanted_topics = TopicCollection(list(names))
         for name, future in self._admin.describe_topics(wanted_topics, request_timeout=self._timeout_seconds).items():
             try:
-                future.result(timeout=2 * self._timeout_seconds)
+                answer_of(future, 2 * self._timeout_seconds)
             except KafkaException as error:
                 if _code(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise self._troubles.explained(error.args[0], f"describe the topic {name}") from error
@@ -172,7 +172,7 @@ class Topics:
     def _require(self, future: Any, operation: AclOperation, what: str) -> None:
         action = f"{operation.name.lower()} the {what}"
         try:
-            allowed = future.result(timeout=2 * self._timeout_seconds).authorized_operations
+            allowed = answer_of(future, 2 * self._timeout_seconds).authorized_operations
         except KafkaException as error:
             raise self._troubles.explained(error.args[0], action) from error
         # None: the broker has no list of rights.
@@ -228,7 +228,7 @@ class Topics:
         )
         for name, future in futures.items():
             try:
-                future.result(timeout=2 * self._timeout_seconds)
+                answer_of(future, 2 * self._timeout_seconds)
             except KafkaException as error:
                 if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
                     continue
@@ -236,13 +236,28 @@ class Topics:
                     raise self._troubles.explained(error.args[0], f"create the topic {name}") from error
                 raise TopicError(f"{name}: the broker refused to create it: {_text(error)}") from error
 
+    def delete(self, name: str) -> None:
+        """Delete a topic.
+
+        Raises:
+            KafkaDeniedError: this user may not.
+            TopicError: the broker refuses.
+        """
+        (future,) = self._admin.delete_topics([name], request_timeout=self._timeout_seconds).values()
+        try:
+            future.result(timeout=2 * self._timeout_seconds)
+        except KafkaException as error:
+            if _code(error) in DENIED:
+                raise self._troubles.explained(error.args[0], f"delete the topic {name}") from error
+            raise TopicError(f"{name}: the broker refused to delete it: {_text(error)}") from error
+
     def _settings_of(self, name: str) -> dict[str, str] | None:
         if self._is_embedded:
             return None
         resource = ConfigResource(ResourceType.TOPIC, name)
         try:
             future = self._admin.describe_configs([resource], request_timeout=self._timeout_seconds)[resource]
-            return {key: entry.value for key, entry in future.result(timeout=2 * self._timeout_seconds).items()}
+            return {key: entry.value for key, entry in answer_of(future, 2 * self._timeout_seconds).items()}
         except KafkaException as error:
             if _code(error) in DENIED:
                 raise self._troubles.explained(error.args[0], f"describe the settings of the topic {name}") from error

@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,6 +80,7 @@ class Demo:
     seed: int
     devices: int
     scenario: str
+    real_data: bool
     kind: str
     worker_port: int
     exporter_port: int
@@ -116,8 +117,9 @@ class Demo:
         self.first_window_ms = system_clock() + 1_500
         canaries = [demo for demo in self.surveys if demo.survey.canary is not None]
         others = [demo for demo in self.surveys if demo.survey.canary is None]
+        behaviour = ["--devices", str(self.devices), "--scenario", self.scenario, "--seed", str(self.seed)]
         for name, group, extra in (
-            ("fleet", others, ["--devices", str(self.devices), "--scenario", self.scenario, "--seed", str(self.seed)]),
+            ("fleet", others, [*behaviour, "--data", "real" if self.real_data else "synthetic"]),
             ("canary", canaries, ["--canary"]),
         ):
             if not group:
@@ -196,16 +198,25 @@ class Demo:
 
 @contextmanager
 def running(
-    kafka: str, files: Sequence[Path], *, seconds: int, seed: int, devices: int, scenario: str
+    kafka: str,
+    files: Sequence[Path],
+    given: Mapping[str, Any],
+    *,
+    seconds: int,
+    seed: int,
+    devices: int,
+    scenario: str,
+    real_data: bool,
 ) -> Iterator[Demo]:
-    """Start everything but the fleets; stop everything on the way out.
+    """Start everything but the fleets; stop everything on the way out. `given` are settings for all that is started.
 
     Raises:
         SurveyError, FleetError, OutsideError: a file, the scenario or a broker of the user's own cannot be used;
             nothing was started.
         ServiceError: a service of this machine does not start.
     """
-    _refuse_unfit(files, devices=devices, scenario=scenario, seed=seed)
+    for line in _data_of_fleets(files, devices=devices, scenario=scenario, seed=seed, real_data=real_data):
+        logger.info("%s", line)
     if kafka not in _OWN_BROKERS:
         Topics(load_settings({"kafka": kafka})).partitions()
     with Supervisor(stop_seconds=10.0) as supervisor:
@@ -224,7 +235,7 @@ def running(
         supervisor.add(broker)
         redis = supervisor.add(Redis(folder=supervisor.folder / "redis"))
         worker_port, exporter_port = free_ports(2)
-        flags = {
+        flags = {name: value for name, value in given.items() if value is not None} | {
             "kafka": broker.address,
             "redis": redis.url,
             "surveys": str(folder),
@@ -237,21 +248,25 @@ def running(
         if not isinstance(broker, EmbeddedKafka):
             Topics(settings).create(wanted(settings, checked))
         env = {f"THAW_{name.upper()}": str(value) for name, value in flags.items()} | {"PYTHONUNBUFFERED": "1"}
-        demo = Demo(
-            supervisor, settings, surveys, seed, devices, scenario, broker.kind, worker_port, exporter_port, env
-        )
+        fleet = (seed, devices, scenario, real_data)
+        demo = Demo(supervisor, settings, surveys, *fleet, broker.kind, worker_port, exporter_port, env)
         demo.start_worker()
         demo.start_exporter()
         yield demo
 
 
-def _refuse_unfit(files: Sequence[Path], *, devices: int, scenario: str, seed: int) -> None:
-    """Raise what the fleets would raise after everything else was started."""
+def _data_of_fleets(files: Sequence[Path], *, devices: int, scenario: str, seed: int, real_data: bool) -> list[str]:
+    """Return a line per survey that says where its values come from.
+
+    Raises what the fleets would raise after everything else was started.
+    """
     surveys = {str(path): load_survey(path) for path in files}
+    lines = []
     for canary in (False, True):
         chosen = tuple(path for path, survey in surveys.items() if (survey.canary is not None) is canary)
-        options = FleetOptions(load_settings(), chosen, devices, scenario, seed, canary=canary)
-        plans_for(options, system_clock())
+        options = FleetOptions(load_settings(), chosen, devices, scenario, seed, real_data=real_data, canary=canary)
+        lines += [f"values of {plan.survey.name}: {plan.data}" for plan in plans_for(options, system_clock())]
+    return lines
 
 
 def wait_for_worker(demo: Demo, seconds: float = 60.0) -> None:

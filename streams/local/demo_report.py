@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from producers.survey.survey import Survey
 from producers.wire.layout import TOKEN_BYTES, TOKEN_NAME_BYTES
 from producers.wire.shards import shards_of
+from streams.local.token_places import token_places
 from streams.store.contract import Store
 from streams.store.counters import Counters
 from streams.store.shape import Key, Shape
@@ -93,11 +94,11 @@ def audit_window(store: Store, survey: Survey, journal: WindowJournal, behind: C
     keys = [Key(survey.id, journal.window_ms, shard) for shard in range(survey.shards)]
     loaded = store.log.load(keys, shape, Table.of_log)
     logs = [(key.shard, unpack(log.entries, shape)) for key, log in loaded.items()]
-    stored = [_places(log.tokens, np.full(len(log.tokens), shard)) for shard, log in logs]
+    stored = [token_places(log.tokens, np.full(len(log.tokens), shard)) for shard, log in logs]
     rungs = [log.rungs for _, log in logs]
     tokens, acked = np.concatenate(journal.tokens), np.concatenate(journal.acked)
     tokens, acked = tokens[acked >= 0], acked[acked >= 0]
-    acknowledged = _places(tokens[:, :TOKEN_NAME_BYTES], shards_of(tokens, survey.shards))
+    acknowledged = token_places(tokens[:, :TOKEN_NAME_BYTES], shards_of(tokens, survey.shards))
     places, index = np.unique(np.concatenate([acknowledged, *stored]), return_inverse=True)
     wanted, found = np.full(len(places), -1), np.full(len(places), -1)
     np.maximum.at(wanted, index[: len(acked)], acked)
@@ -107,17 +108,6 @@ def audit_window(store: Store, survey: Survey, journal: WindowJournal, behind: C
     shards = missing[:, TOKEN_NAME_BYTES] | missing[:, TOKEN_NAME_BYTES + 1].astype(np.int64) << 8
     backlog = int(np.isin(shards, list(behind)).sum())
     return Audit(backlog, len(missing) - backlog, max(users - int((wanted >= 0).sum()), 0))
-
-
-def _places(tokens: NDArray[np.uint8], shards: NDArray[np.int64]) -> NDArray[np.bytes_]:
-    """Return what names a token in the store: its first bytes and its shard, which stands for the rest.
-
-    A closing 1 keeps numpy from dropping zeros at the end of a byte string.
-    """
-    rows = np.ones((len(tokens), TOKEN_BYTES), dtype=np.uint8)
-    rows[:, :TOKEN_NAME_BYTES] = tokens
-    rows[:, TOKEN_NAME_BYTES], rows[:, TOKEN_NAME_BYTES + 1] = shards & 0xFF, shards >> 8
-    return rows.view(f"S{TOKEN_BYTES}").ravel()
 
 
 def window_entry(record: EstimateRecord, truth: Sequence[float | None]) -> dict[str, Any]:
@@ -158,7 +148,7 @@ def survey_entry(
         payload = store.estimates.read(survey.id, journal.window_ms)
         if journal.settled and payload is not None and released_ms(survey, journal.window_ms) <= now_ms:
             record = decode_estimate(payload)
-            if record.users_per_rung == journal.users_per_rung(survey.mechanism.rungs):
+            if record.withheld is None and record.users_per_rung == journal.users_per_rung(survey.mechanism.rungs):
                 windows.append(window_entry(record, journal.truth()))
     return {"id": survey.id, "mechanism": survey.mechanism.name, "windows": windows}, total
 

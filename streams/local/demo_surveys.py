@@ -19,6 +19,8 @@ from producers.survey.survey import Survey, parse_survey
 
 WINDOWS = 10
 """Windows that must settle while the demo runs."""
+VALUES = 30
+"""Estimates that must be compared with their truth: a survey of one or two values needs more windows for them."""
 SLACK_MS = 4_000
 """What start-up, delays and the last estimate may take. Smaller: the tenth window is missed on a slow machine."""
 GRAIN_MS = 100
@@ -34,13 +36,14 @@ class DemoSurvey:
 
 
 def shrink_factor(survey: Survey, seconds: int) -> float:
-    """Return the largest factor, at most 1, with which ten windows settle within `seconds`."""
-    needed_ms = (WINDOWS + 1) * survey.windows.step_ms + survey.windows.size_ms + survey.opens_ms[-1] + survey.jitter_ms
+    """Return the largest factor, at most 1, with which enough windows settle within `seconds`."""
+    windows = max(WINDOWS, -(-VALUES // len(survey.mechanism.labels)))
+    needed_ms = (windows + 1) * survey.windows.step_ms + survey.windows.size_ms + survey.opens_ms[-1] + survey.jitter_ms
     return min(1.0, max(seconds * 1_000 - SLACK_MS, 2_000) / needed_ms)
 
 
 def scaled_copy(path: Path, folder: Path, seconds: int) -> DemoSurvey:
-    """Write a copy that settles ten windows within `seconds` into `folder`, and load it."""
+    """Write a copy that settles enough windows within `seconds` into `folder`, and load it."""
     text = path.read_text()
     original = parse_survey(text, str(path))
     factor = shrink_factor(original, seconds)

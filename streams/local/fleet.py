@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty
@@ -19,16 +19,20 @@ from estimators.simulation.simulator import simulator_of
 from producers.clock import system_clock
 from producers.simulation.fleet import BLOCK, Plan
 from producers.simulation.kafka import KafkaPublisher
+from producers.simulation.recordings import Recording, is_recorded, recording_of
 from producers.simulation.run import FleetRun, Progress
-from producers.simulation.scenarios import falling_shares, flights, scenario_named
+from producers.simulation.scenarios import falling_shares, scenario_named
 from producers.survey.survey import Survey, load_survey
 from streams import logs
 from streams.connections import kafka_python_options
 from streams.kafka.topics import Topics
+from streams.local.canary import CanaryAuditor
 from streams.local.exec import die_with_parent
 from streams.local.truths import PatientTruths
 from streams.settings import Settings
-from streams.store.connect import open_truths
+from streams.store.connect import open_store, open_truths
+
+SYNTHETIC = "synthetic: drawn from known shares"
 
 
 class FleetError(ValueError):
@@ -48,6 +52,7 @@ class FleetOptions:
     devices: int
     scenario: str
     seed: int
+    real_data: bool = False
     jump: tuple[int, int, float] | None = None
     windows: int | None = None
     rate: float | None = None
@@ -68,7 +73,7 @@ def plans_for(options: FleetOptions, now_ms: int) -> list[Plan]:
 
 def _plan(options: FleetOptions, survey: Survey, now_ms: int) -> Plan:
     simulator = simulator_of(survey.mechanism)
-    days, shares, devices, seed = None, falling_shares(simulator.kinds), options.devices, options.seed
+    shares, devices, seed = falling_shares(simulator.kinds), options.devices, options.seed
     if options.canary:
         canary = survey.canary
         if canary is None:
@@ -79,13 +84,10 @@ def _plan(options: FleetOptions, survey: Survey, now_ms: int) -> Plan:
         raise FleetError(
             f"--jump: {survey.name} has the values 0 to {len(shares) - 1}, by index; got {options.jump[1]}; choose one"
         )
-    if name == "flights":
-        try:
-            days = flights(survey.mechanism.labels)
-        except ValueError as error:
-            raise FleetError(f"--scenario flights with {survey.name}: {error}") from error
-        devices = max(len(day) for day in days)
-        name = "steady"
+    recording, data = _recording(options, survey)
+    if recording is not None:
+        devices = recording.devices
+        name = "steady" if name == "flights" else name
     if simulator.jointly_encoded and devices > BLOCK:
         # Devices are encoded block by block; two dealers, for example, would hand out the same deck twice.
         raise FleetError(
@@ -99,8 +101,29 @@ def _plan(options: FleetOptions, survey: Survey, now_ms: int) -> Plan:
         seed,
         shares,
         first_window(options, survey, now_ms),
-        days,
+        recording,
+        data,
     )
+
+
+def _recording(options: FleetOptions, survey: Survey) -> tuple[Recording | None, str]:
+    """Return the real data that a fleet replays, None where it draws its values, and the same in words.
+
+    Raises:
+        FleetError: the user asked for exactly these data and they cannot be replayed.
+    """
+    flights = options.scenario == "flights" and not options.canary
+    if not flights and not (options.real_data and is_recorded(survey)):
+        return None, SYNTHETIC
+    if options.jump is not None:
+        raise FleetError("--jump changes drawn values, and real data are replayed as they are; leave one of both out")
+    try:
+        found = recording_of(survey, "carriers" if flights else survey.name).sample(options.devices, options.seed)
+    except ValueError as error:
+        if flights:
+            raise FleetError(f"--scenario flights with {survey.name}: {error}") from error
+        return None, f"{SYNTHETIC}; there are real data, but {error}"
+    return found, f"{found.source}; {found.devices:,} devices"
 
 
 def first_window(options: FleetOptions, survey: Survey, now_ms: int) -> int:
@@ -126,7 +149,10 @@ def run_process(
     if options.api_version is not None:
         kafka_options["api_version"] = options.api_version
     publisher = KafkaPublisher(settings.reports_topic, kafka_options)
-    with PatientTruths(open_truths(settings)) if options.truth else nullcontext() as truths:
+    with ExitStack() as opened:
+        truths = opened.enter_context(PatientTruths(open_truths(settings))) if options.truth else None
+        audits = options.truth and options.canary
+        watch = opened.enter_context(CanaryAuditor(open_store(settings))) if audits else None
         run = FleetRun(
             plans_for(options, first_ms),
             publisher,
@@ -139,6 +165,7 @@ def run_process(
             processes=options.processes,
             journal=Path(options.journal) if options.journal else None,
             truths=truths,
+            watch=watch,
             stopping=stop.is_set,
             on_progress=tell,
         )

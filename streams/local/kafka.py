@@ -20,6 +20,7 @@ from streams.folders import cache_folder, deploy_folder
 from streams.local.embedded_kafka import parse_topic
 from streams.local.process import Child, NotReady, ServiceError, ServiceMissing, wait_until_ready
 from streams.local.service import START_SECONDS, STOP_SECONDS, Program, Service, StopOrder
+from streams.urls import is_broker_list, masked
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,8 @@ _JVM_OPTIONS: Final = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
 )
+_BRIEF_JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For a tool that ends at once: compiling thoroughly would take longer than it runs."""
 
 
 class KafkaProbe:
@@ -86,6 +89,7 @@ class ApacheKafka(Program, KafkaService):
     """
 
     kind = "apache"
+    jvm_options: ClassVar[tuple[str, ...]] = _JVM_OPTIONS
 
     def __init__(self, *, folder: Path | None = None, libs: Path | None = None, port: int | None = None) -> None:
         super().__init__(folder=folder)
@@ -108,7 +112,7 @@ class ApacheKafka(Program, KafkaService):
         data = self.folder / "data"
         properties = self.folder / "server.properties"
         properties.write_text(self._properties(data))
-        command = [java, *_JVM_OPTIONS, f"-Djava.io.tmpdir={self.folder}", "-cp", f"{self._libs}/*"]
+        command = [java, *self.jvm_options, f"-Djava.io.tmpdir={self.folder}", "-cp", f"{self._libs}/*"]
         if not (data / "meta.properties").exists():
             self._format(command, properties)
         return Child(self.name, [*command, "kafka.Kafka", str(properties)], log=self.log)
@@ -120,11 +124,12 @@ class ApacheKafka(Program, KafkaService):
         return template.substitute(broker_port=broker_port, controller_port=controller_port, data_folder=data)
 
     def _format(self, command: list[str], properties: Path) -> None:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        java, *options = command
+        tool = [java, *_BRIEF_JVM_OPTIONS, *options, "kafka.tools.StorageTool", "format"]
         # `--cluster-id=` and not a word of its own: one id in 64 starts with a dash.
         formatting = Child(
             "kafka-storage",
-            [*command, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(properties)],
+            [*tool, f"--cluster-id={self._new_cluster_id()}", "-c", str(properties)],
             log=self.folder / "kafka-storage.log",
         )
         try:
@@ -136,6 +141,9 @@ class ApacheKafka(Program, KafkaService):
                 f"formatting Kafka's storage ended with status {formatting.returncode}; "
                 f"the end of {formatting.log}:\n{formatting.tail()}"
             )
+
+    def _new_cluster_id(self) -> str:
+        return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
     def _wait_until_it_answers(self, child: Child) -> None:
         wait_until_ready(
@@ -335,11 +343,9 @@ def find_kafka(
             return ApacheKafka(folder=folder, libs=kafka_runtime()[1])
         case "embedded":
             return EmbeddedKafka(topics=topics, folder=folder)
-    for address in choice.split(","):
-        host, _, port = address.rpartition(":")
-        if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
-            raise ValueError(
-                f"--kafka: expected auto, real, embedded or HOST:PORT; got {choice!r}; "
-                "for a broker elsewhere give its address with the port, for example 127.0.0.1:9092"
-            )
+    if not is_broker_list(choice):
+        raise ValueError(
+            f"--kafka: expected auto, real, embedded or HOST:PORT; got {masked(choice)!r}; "
+            "for a broker elsewhere give its address with the port, for example 127.0.0.1:9092"
+        )
     return ExternalKafka(choice, settings=options)

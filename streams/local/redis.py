@@ -33,10 +33,9 @@ class Redis(Program):
         """Return which server it is."""
         return f"redis ({self._program})"
 
-    def _launch(self) -> Child:
-        if self._program is None:
-            self._program = redis_program()
-        options = {
+    def options(self) -> dict[str, str]:
+        """Return the settings that it is started with."""
+        return {
             "bind": "127.0.0.1",
             "port": str(self.ports(1)[0]),
             "dir": str(self.folder),
@@ -46,7 +45,11 @@ class Redis(Program):
             "maxmemory-policy": "noeviction",
             "daemonize": "no",
         }
-        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+
+    def _launch(self) -> Child:
+        if self._program is None:
+            self._program = redis_program()
+        words = [word for name, value in self.options().items() for word in (f"--{name}", value)]
         return Child(self.name, [str(self._program), *words], log=self.log)
 
     def _wait_until_it_answers(self, child: Child) -> None:

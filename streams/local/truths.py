@@ -68,6 +68,9 @@ class PatientTruths:
             except StoreUnavailableError as error:
                 self._state.down(error)
                 with self._changed:
+                    # One that is refused by itself must not keep the others waiting.
+                    if self._waiting.get(place) is truth:
+                        self._waiting[place] = self._waiting.pop(place)
                     if self._changed.wait_for(lambda: self._closed, RETRY_SECONDS):
                         return
                 continue

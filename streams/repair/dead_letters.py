@@ -25,7 +25,7 @@ from streams.kafka.reader import ReadError, TopicReader
 from streams.settings import Settings
 from streams.store.counters import UNDECODABLE
 from streams.worker.dead_letters import CUT_HEADER, DETAIL_HEADER, OFFSET_HEADER, REASON_HEADER
-from streams.worker.fold import check
+from streams.worker.fold import Checked, check
 
 _SEND_SECONDS = 30.0
 _PLACE = re.compile(
@@ -116,12 +116,20 @@ def look(frame: bytes) -> list[FrameView]:
 
 
 def judge(
-    dead_letter: StoredDeadLetter, surveys: SurveyLookup, partitions: int, now_ms: int
+    dead_letter: StoredDeadLetter, surveys: SurveyLookup, partitions: int, now_ms: int, *, broker_ms: int | None = None
 ) -> tuple[list[Outgoing], list[str]]:
     """Return the messages that a worker would accept now, and the reasons of the frames that stay dead.
 
     Every frame goes to the partition that its shard belongs to, wherever it was found. The broker would
     stamp it now, so a report whose survey accepts no more answers stays dead as `expired`.
+
+    Args:
+        dead_letter: the dead letter.
+        surveys: the surveys that are known now.
+        partitions: number of partitions of the topic of reports.
+        now_ms: the time here.
+        broker_ms: the newest timestamp of the broker; None if it is not known. A frame that is refused by the time here
+            and not by this one is sent: a wrong clock here must not keep it dead, and the worker decides.
     """
     alive: list[Outgoing] = []
     dead: list[str] = []
@@ -133,14 +141,20 @@ def judge(
             continue
         frame = dead_letter.frame[item.start : item.start + item.length]
         partition = partition_of(item.shard, partitions)
-        record = Record(dead_letter.number, now_ms, frame)
-        batch = FetchBatch("", partition, dead_letter.number, dead_letter.number + 1, [record])
-        checked = check([batch], surveys, partitions, now_ms)
-        if checked.reports:
-            alive.append(Outgoing(partition, frame))
+        outgoing = Outgoing(partition, frame)
+        moments = [now_ms] if broker_ms is None else [now_ms, broker_ms]
+        verdicts = [_verdict(outgoing, surveys, partitions, now_ms, stamped_ms) for stamped_ms in moments]
+        if any(checked.reports for checked in verdicts):
+            alive.append(outgoing)
         else:
-            dead += [refused.reason for refused in checked.dead_letters] or ["expired"]
+            dead += [refused.reason for refused in verdicts[0].dead_letters] or ["expired"]
     return alive, dead
+
+
+def _verdict(frame: Outgoing, surveys: SurveyLookup, partitions: int, now_ms: int, stamped_ms: int) -> Checked:
+    """Return how a worker judges a frame that the broker stamps with this time."""
+    batch = FetchBatch("", frame.partition, 0, 1, [Record(0, stamped_ms, frame.value)])
+    return check([batch], surveys, partitions, now_ms, broker_ms=stamped_ms)
 
 
 @dataclass(frozen=True)
@@ -159,12 +173,13 @@ def replay(
     *,
     partitions: int,
     now_ms: int,
+    broker_ms: int | None = None,
 ) -> Replayed:
     """Send what would be accepted now; a dead letter that was published twice (a worker crashed) is sent once."""
     sent, copies, still_dead = 0, 0, Counter[str]()
     known: set[bytes] = set()
     for dead_letter in dead_letters:
-        alive, dead = judge(dead_letter, surveys, partitions, now_ms)
+        alive, dead = judge(dead_letter, surveys, partitions, now_ms, broker_ms=broker_ms)
         still_dead.update(dead)
         fresh = [message for message in alive if message.value not in known]
         known.update(message.value for message in fresh)

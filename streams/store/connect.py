@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from redis import Redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-
 from streams.connections import redis_ca_file
 from streams.settings import Settings
 from streams.store.redis import RedisStore
-from streams.store.redis_connection import connect
+from streams.store.redis_connection import ANSWER_SECONDS, connect
 from streams.store.truth import RedisTruths
 
 TRUTH_SECONDS: Final = 3.0
@@ -19,7 +15,7 @@ TRUTH_SECONDS: Final = 3.0
 Redis hangs."""
 
 
-def open_store(settings: Settings, *, timeout_seconds: float = 5.0) -> RedisStore:
+def open_store(settings: Settings, *, timeout_seconds: float = ANSWER_SECONDS) -> RedisStore:
     """Return the store; it connects with its first call. Every thread needs one of its own."""
     return RedisStore.connect(
         settings.redis, prefix=settings.prefix, ca_file=redis_ca_file(settings), timeout_seconds=timeout_seconds
@@ -36,14 +32,7 @@ def read_truths(settings: Settings, *, timeout_seconds: float) -> RedisTruths:
 
 def open_truths(settings: Settings) -> RedisTruths:
     """Return the truth of simulated fleets. This client retries once: writing the truth twice changes nothing."""
-    ca_file = redis_ca_file(settings)
-    ca = {"ssl_ca_certs": ca_file} if ca_file else {}
-    client = Redis.from_url(
-        settings.redis,
-        socket_timeout=TRUTH_SECONDS,
-        socket_connect_timeout=TRUTH_SECONDS,
-        health_check_interval=30,
-        retry=Retry(NoBackoff(), 1),
-        **ca,
+    return RedisTruths(
+        connect(settings.redis, ca_file=redis_ca_file(settings), timeout_seconds=TRUTH_SECONDS, retries=1),
+        prefix=settings.prefix,
     )
-    return RedisTruths(client, prefix=settings.prefix)

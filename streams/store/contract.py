@@ -4,11 +4,14 @@ Per (survey, window, shard) a store keeps a *report log* of accepted reports (th
 that is new at every change, and the *tally* after exactly that log. Per (shard, topic, partition) it keeps the *offset*
 below which everything for that shard is in the store. A writer names the stamp it folded on; if the store has another
 one, the log is contended: nothing changes, and the writer reloads and folds again. So a zombie, a replay or a second
-writer cannot corrupt a shard. `docs/store.md` has the layout and the guarantees.
+writer cannot corrupt a shard. A log may hold reports from behind the offset (of a zombie, of a rebuild, or where
+another log of the batch was contended), so each log has its *limit*, the offset before which all its reports lie.
+`docs/store.md` has the layout and the guarantees.
 
 StoreError
 ├── StoreUnavailableError    the outcome is unknown; reload before folding again
-│   └── StoreRepairedError   the same, and something in the way was removed: call again at once
+│   ├── StoreRepairedError   the same, and something in the way was removed: call again at once
+│   └── StoreDeniedError     the store refuses this user; a worker waits for the right
 └── StoreCorruptError        what was read cannot have been written by this version
 """
 
@@ -22,6 +25,7 @@ from estimators.tally import Tally
 from streams.failures import UnavailableError
 from streams.store.counters import Counters
 from streams.store.shape import Key, Shape
+from streams.store.shard_counts import ShardCounts
 
 NO_STAMP: Final = b""
 """The stamp of a report log that was never written."""
@@ -48,15 +52,28 @@ class StoreRepairedError(StoreUnavailableError):
     """The call met something in the store that can only be removed, and removed it: call again."""
 
 
+class StoreDeniedError(StoreUnavailableError):
+    """The store refuses this user: a wrong password or a missing right. The message names it."""
+
+    exit_status = 1
+
+    def sentence(self) -> str:
+        """Return it for a person: the message has the remedy."""
+        return str(self)
+
+
 class StoreCorruptError(StoreError):
     """A log or tally cannot have been written by this version; the message says which and what to do.
 
-    `logs` are the logs concerned, each as it was seen.
+    `logs` are the logs concerned, each as it was seen. `readable` are those among them whose entries can be read, with
+    what they add up to: they lack entries that head or tally claim, or the tally is not that of the entries.
     """
 
-    def __init__(self, message: str, logs: Mapping[Key, Seen]) -> None:
+    def __init__(
+        self, message: str, logs: Mapping[Key, Seen], readable: Mapping[Key, LogContent] | None = None
+    ) -> None:
         super().__init__(message)
-        self.logs = dict(logs)
+        self.logs, self.readable = dict(logs), dict(readable or {})
 
 
 class LogContent(Protocol):
@@ -97,6 +114,8 @@ class Loaded(Generic[Content]):
     entries: bytes
     segments: int
     content: Content
+    repaired: bool = False
+    """Head or tally were made again by this call: an estimate may have been computed from the wrong ones."""
 
 
 class Seen(NamedTuple):
@@ -141,6 +160,8 @@ class ShardBatch:
     next_offset: int
     """Everything below it is in the store if all changes match; a stored offset is never lowered."""
     changes: Sequence[Change]
+    limit: int = 0
+    """All reports of the changes lie below this offset; a writer that may not raise the offset gives it too."""
 
 
 @dataclass(frozen=True)
@@ -171,10 +192,11 @@ class ReportLog(Protocol):
     """Report logs, offsets, and counters of reports. Any call may raise StoreUnavailableError."""
 
     def load(self, keys: Sequence[Key], shape: Shape, fold: FoldEntries[Content]) -> dict[Key, Loaded[Content]]:
-        """Return the logs of these keys; a head or tally that disagrees with its log is rewritten: the log wins.
+        """Return the logs of these keys; a head or tally that lags behind its log is rewritten: the log wins.
 
         Raises:
-            StoreCorruptError: with all logs among them that cannot be read; the others were repaired where necessary.
+            StoreCorruptError: with all logs among them that cannot be read, or that contradict their head or tally as
+                no crash explains it; the others were repaired where necessary.
         """
         ...
 
@@ -190,8 +212,11 @@ class ReportLog(Protocol):
         """Return what tells one state of these logs from another, without reading them."""
         ...
 
-    def replace(self, key: Key, seen: Seen, content: LogContent) -> bool:
-        """Replace a log, readable or not, unless it changed since it was seen; return whether it was replaced."""
+    def replace(self, key: Key, seen: Seen, content: LogContent, *, limit: int | None = None) -> bool:
+        """Replace a log, readable or not, unless it changed since it was seen; return whether it was replaced.
+
+        All reports of the new content lie below the offset `limit`; None: not known.
+        """
         ...
 
     def set_aside(self, key: Key, seen: Seen) -> bool:
@@ -199,6 +224,14 @@ class ReportLog(Protocol):
 
         The log is empty afterwards, and what is left of the old one is kept beside it. The window must be in
         `Store.unreadable` before, so that it is rebuilt.
+        """
+        ...
+
+    def distrust(self, key: Key, seen: Seen) -> bool:
+        """Forget what head and tally claim about a log, unless it changed since seen; return whether that was done.
+
+        The next `load` makes both again from what is left of the log. The window must be in `Store.unreadable` before,
+        so that it is rebuilt.
         """
         ...
 
@@ -261,6 +294,31 @@ class EstimateStore(Protocol):
 
     def tally(self, survey_id: str, window_ms: int, shards: int, shape: Shape) -> Tally:
         """Return the sum of the shard tallies of a window.
+
+        Raises:
+            StoreCorruptError: with the logs whose tallies cannot be read or are missing; `ReportLog.load` repairs them.
+        """
+        ...
+
+    def counts(
+        self,
+        survey_id: str,
+        window_ms: int,
+        shape: Shape,
+        *,
+        topic: str,
+        partitions: int,
+        known: Sequence[bytes] | None = None,
+    ) -> list[ShardCounts]:
+        """Return the counts of every shard of a window, each shard at one moment, with the offset of its partition.
+
+        Args:
+            survey_id: the survey.
+            window_ms: the start of the window.
+            shape: the survey's shape, with its number of shards.
+            topic: the topic of reports.
+            partitions: number of its partitions.
+            known: a stamp for each shard: the logs that have another one are returned too. None: no logs.
 
         Raises:
             StoreCorruptError: with the logs whose tallies cannot be read; `ReportLog.load` repairs them.
@@ -334,4 +392,8 @@ class Store(Protocol):
     @property
     def states(self) -> SmallStates:
         """Small states."""
+        ...
+
+    def now_ms(self) -> int:
+        """Return the time by which the store lets windows expire: what is gone is gone by no other clock."""
         ...

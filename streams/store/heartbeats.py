@@ -14,6 +14,9 @@ SILENT_MS: Final = 10_000
 """A worker without a heartbeat for this long is not shown as running. Shorter: a long batch looks like a crash; longer:
 the page shows old numbers as current for that time."""
 
+CLOCK_TOLERATED_MS: Final = 60_000
+"""A larger difference between the clocks of a worker and of the broker is reported."""
+
 HEARTBEAT_KEEP_MS: Final = 600_000
 """How long the last heartbeat of a worker is kept, to show since when there is none."""
 
@@ -36,13 +39,18 @@ class Heartbeat(msgspec.Struct, frozen=True):
     """Whether the brokers answered when they were last asked; null before that."""
     metrics_port: int | None = None
     """Port of its metrics, on its own machine; null of an older version."""
+    clock_offset_seconds: float | None = None
+    """How far its clock is ahead of the broker's, as far as records prove it; null of an older version."""
 
 
 class HeartbeatReader(Protocol):
     """Reads the latest heartbeat of each worker. Any call may raise StoreUnavailableError."""
 
     def read(self) -> list[Heartbeat]:
-        """Return the latest heartbeat of every worker, by name."""
+        """Return the latest heartbeat of every worker, by name.
+
+        `time_ms` is when it came, by the clock of the reader: the worker's own clock may be wrong.
+        """
         ...
 
 

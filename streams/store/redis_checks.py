@@ -8,11 +8,18 @@ from typing import Any, Final
 
 from redis.exceptions import ResponseError
 
+from streams.store.redis_cluster import servers
+
+Cursor = tuple[int, int]
+"""How far a scan has come: which server, and its own cursor."""
+FIRST: Final[Cursor] = (0, 0)
+
 UNREADABLE: Final = (
     "cannot read the configuration of Redis (CONFIG GET was refused): make sure that it runs with "
     "maxmemory-policy noeviction, appendonly yes and appendfsync everysec"
 )
 
+_START: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _SCANNED_AT_ONCE: Final = 1_000
 
 
@@ -37,19 +44,26 @@ def warnings(settings: Mapping[str, str]) -> Iterator[str]:
 
 
 def run_id(client: Any) -> bytes | None:
-    """Return the id of this run of the server, new after every restart and failover; None if it cannot be read."""
+    """Return the id of this run of the servers, new after a restart or failover of any; None if it cannot be read."""
     try:
-        return str(client.info("server")["run_id"]).encode()
+        return " ".join(sorted(str(server.info("server")["run_id"]) for server in servers(client))).encode()
     except (ResponseError, KeyError):
         return None
 
 
-def counted_windows(client: Any, base: str, cursor: int) -> tuple[int, set[tuple[str, int]]]:
-    """Scan some of all keys from a cursor (0: the first); return the next cursor (0: that was all) and what was found.
+def counted_windows(client: Any, base: str, cursor: Cursor) -> tuple[Cursor | None, set[tuple[str, int]]]:
+    """Scan some of all keys from a cursor; return the next cursor (None: that was all) and what was found.
 
     That is survey id and window start of every window with counts.
     """
+    nodes, (number, position) = servers(client), cursor
+    if number >= len(nodes):
+        return None, set()
     literal = re.sub(r"([\\*?\[\]])", r"\\\1", base)
-    following, keys = client.scan(cursor, match=f"{literal}{{*}}:head:*", count=_SCANNED_AT_ONCE)
-    named = (key.decode().rsplit(":", 2)[1:] for key in keys)
-    return int(following), {(survey_id, int(window_ms)) for survey_id, window_ms in named}
+    following, keys = nodes[number].scan(position, match=f"{literal}{{*}}:head:*", count=_SCANNED_AT_ONCE)
+    named = (key.decode(errors="replace").rsplit(":", 2)[1:] for key in keys)
+    # What no worker can have written is passed over.
+    found = {(survey_id, int(start)) for survey_id, start in named if _START.fullmatch(start)}
+    if following:
+        return (number, int(following)), found
+    return (number + 1, 0) if number + 1 < len(nodes) else None, found

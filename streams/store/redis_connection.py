@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,23 +13,36 @@ from typing import Any, Final
 
 import redis
 from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    ClusterDownError,
+    MovedError,
+    NoPermissionError,
+    NoScriptError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
-from streams.store.contract import StoreRepairedError, StoreUnavailableError
+from streams.settings import SettingsError
+from streams.store.contract import StoreDeniedError, StoreRepairedError, StoreUnavailableError
+from streams.store.redis_cluster import ClusterClient
 from streams.store.redis_types import remove_wrong_types
 from streams.store.shape import Key
+from streams.urls import cluster_nodes, masked
 
 VERSION: Final = "v1"
 
 
 class Script:
-    """A script from the folder `lua`, known to Redis by the hash of its text."""
+    """A script from the folder `lua`, behind others that it needs, known to Redis by the hash of its text."""
 
-    def __init__(self, name: str) -> None:
-        self.text = (Path(__file__).parent / "lua" / f"{name}.lua").read_bytes()
+    def __init__(self, *names: str) -> None:
+        folder = Path(__file__).parent / "lua"
+        self.text = b"".join((folder / f"{name}.lua").read_bytes() for name in names)
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
 
 
@@ -35,30 +50,51 @@ Call = tuple[Script, Sequence[str], Sequence[Any]]
 """A script, its keys and its arguments."""
 
 
-def connect(url: str, *, ca_file: str | None = None, timeout_seconds: float = 5.0) -> redis.Redis:
-    """Return a client for an address such as `redis://127.0.0.1:6379/0`; it connects with the first call.
+ANSWER_SECONDS: Final = 5.0
+"""How long a call waits for its answer. Longer: a Redis that hangs is told later; shorter: a busy one looks down."""
 
-    `ca_file` holds the certificates that sign that of a `rediss://` server, if not the system's.
+
+def connect(
+    url: str, *, ca_file: str | None = None, timeout_seconds: float = ANSWER_SECONDS, retries: int = 0
+) -> redis.Redis | ClusterClient:
+    """Return a client for an address such as `redis://127.0.0.1:6379/0`, or `redis+cluster://HOST:PORT,HOST:PORT`.
+
+    It connects with the first call. `ca_file` holds the certificates that sign that of a server with TLS, if not the
+    system's.
 
     The client does not retry: after a lost connection the outcome is unknown, and only the caller knows what to reload.
+    `retries` is for callers whose calls change nothing when they are repeated.
+
+    Raises:
+        SettingsError: the client library cannot use the address.
     """
-    tls = {"ssl_ca_certs": ca_file} if ca_file and url.startswith("rediss://") else {}
-    return redis.Redis.from_url(
-        url,
-        decode_responses=False,
-        socket_timeout=timeout_seconds,
-        socket_connect_timeout=timeout_seconds,
-        socket_keepalive=True,
-        health_check_interval=30,
-        retry=Retry(NoBackoff(), 0),
-        **tls,
-    )
+    options: dict[str, Any] = {
+        "decode_responses": False,
+        "socket_timeout": timeout_seconds,
+        "socket_connect_timeout": timeout_seconds,
+        "health_check_interval": 30,
+        "retry": Retry(NoBackoff(), retries),
+    }
+    if ca_file and url.startswith("rediss"):
+        options["ssl_ca_certs"] = ca_file
+    if not url.startswith("unix://"):
+        options["socket_keepalive"] = True
+    try:
+        nodes = cluster_nodes(url)
+        if nodes:
+            return ClusterClient(nodes, **options)
+        client = redis.Redis.from_url(url, **options)
+        # The library looks at most of an address only when it connects, and then with errors of any kind.
+        client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
+    except (TypeError, ValueError, RedisError) as error:
+        raise SettingsError(f"THAW_REDIS cannot be used ({error}); got {masked(url)!r}") from error
+    return client
 
 
 class RedisConnection:
     """A client, the names of the keys, and script calls. Has no state beside connections, so threads may share it."""
 
-    def __init__(self, client: redis.Redis, *, prefix: str = "") -> None:
+    def __init__(self, client: redis.Redis | ClusterClient, *, prefix: str = "") -> None:
         if "{" in prefix or "}" in prefix:
             raise ValueError(
                 f"a key prefix must not contain braces, which decide where a cluster puts a key; got {prefix!r}"
@@ -123,25 +159,74 @@ class RedisConnection:
         return replies
 
 
+def number_in(raw: bytes | None) -> int:
+    """Return a stored number; 0 if there is none, or something else."""
+    return int(raw) if raw is not None and raw.isdigit() else 0
+
+
 @contextmanager
 def translated(client: Any) -> Iterator[None]:
     """Turn errors of the client into StoreUnavailableError."""
     try:
         yield
-    except RedisError as error:
-        raise StoreUnavailableError(_explained(error, _address(client))) from error
+    except (RedisError, RedisClusterException) as error:
+        if isinstance(client, ClusterClient):
+            client.forget_nodes()
+        # A cluster client that reaches no node says so, and why only in the cause.
+        wrapped = isinstance(error, RedisClusterException) and isinstance(error.__cause__, RedisError)
+        raise _explained(error.__cause__ if wrapped else error, client) from error
 
 
-def _explained(error: RedisError, address: str) -> str:
+def _explained(error: BaseException | None, client: Any) -> StoreUnavailableError:
+    """Return an error of the client in the store's own terms."""
+    address = _address(client)
+    if isinstance(error, AuthenticationError | NoPermissionError):
+        return StoreDeniedError(_denied(error, client))
     if isinstance(error, RedisTimeoutError):
-        return f"no answer from Redis at {address} in time"
+        return StoreUnavailableError(f"no answer from Redis at {address} in time")
+    if isinstance(error, MovedError) and not isinstance(client, ClusterClient):
+        return StoreUnavailableError(
+            f"Redis at {address} is part of a cluster; write redis+cluster:// instead of redis://, or "
+            "rediss+cluster:// instead of rediss://"
+        )
+    if isinstance(error, ReadOnlyError):
+        return StoreUnavailableError(f"Redis at {address} is a replica, which takes no writes; name its master")
+    if isinstance(error, ClusterDownError | RedisClusterException):
+        return StoreUnavailableError(f"the cluster of Redis at {address} is not complete ({error})")
     if isinstance(error, RedisConnectionError):
-        cause = error.__cause__ or error.__context__
-        reason = os.strerror(cause.errno).lower() if isinstance(cause, OSError) and cause.errno else str(error)
-        return f"Redis unreachable at {address} ({reason})"
-    return f"Redis at {address} refused a command ({error})"
+        return StoreUnavailableError(f"Redis unreachable at {address} ({_reason(error)})")
+    return StoreUnavailableError(f"Redis at {address} refused a command ({error})")
+
+
+def _denied(error: RedisError, client: Any) -> str:
+    place = _place(client)
+    user = f"user {place['username']!r}" if place.get("username") else "the default user"
+    if isinstance(error, NoPermissionError):
+        return (
+            f"{user} lacks a right at Redis at {_address(client)} ({error}); docs/settings.md#rights-at-redis lists "
+            "the rights that each command needs"
+        )
+    how = "with this password" if place.get("password") else "without a password"
+    return f"Redis at {_address(client)} does not accept {user} {how}; check THAW_REDIS"
+
+
+def _reason(error: RedisConnectionError) -> str:
+    cause = error.__cause__ or error.__context__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {cause.verify_message}; check THAW_REDIS_CA"
+    if isinstance(cause, ssl.SSLError):
+        return f"no TLS connection: {cause.reason or error}"
+    if isinstance(cause, socket.gaierror):
+        return (cause.strerror or "unknown host").lower()
+    return os.strerror(cause.errno).lower() if isinstance(cause, OSError) and cause.errno else str(error)
+
+
+def _place(client: Any) -> Mapping[str, Any]:
+    """Return the options with which the client connects."""
+    return client.place if isinstance(client, ClusterClient) else client.connection_pool.connection_kwargs
 
 
 def _address(client: Any) -> str:
-    place = client.connection_pool.connection_kwargs
-    return str(place.get("path") or f"{place.get('host', 'localhost')}:{place.get('port', 6379)}")
+    place = _place(client)
+    named = place.get("nodes") or place.get("path")
+    return str(named or f"{place.get('host', 'localhost')}:{place.get('port', 6379)}")

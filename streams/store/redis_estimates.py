@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
 from estimators.tally import Tally
+from producers.wire.shards import partition_of
 from streams.store.contract import HISTORY_POINTS, NO_STAMP, Seen, StoreCorruptError
-from streams.store.redis_connection import RedisConnection, Script
+from streams.store.redis_connection import Call, RedisConnection, Script, number_in
 from streams.store.shape import Key, Shape
+from streams.store.shard_counts import ShardCounts
 
+_COUNTS: Final = Script("read_counts")
 _SAVE: Final = Script("save_estimate")
 _WINDOW_STARTS: Final = Script("window_starts")
 _SWAP: Final = Script("swap_state")
+
+_LOGS_AT_ONCE: Final = 16
+"""Logs read in one round trip. Fewer: more round trips; more: memory, megabytes for each log of a large window."""
 
 
 class RedisEstimates:
@@ -25,26 +32,87 @@ class RedisEstimates:
         """Return the sum of the shard tallies of a window.
 
         Raises:
-            StoreCorruptError: with the logs whose tallies cannot be read; `ReportLog.load` repairs them.
+            StoreCorruptError: with the logs whose tallies cannot be read or are missing; `ReportLog.load` repairs them.
         """
         keys = [Key(survey_id, window_ms, shard) for shard in range(shards)]
         with self._connection.calling(), self._client.pipeline(transaction=False) as pipe:
             for key in keys:
                 pipe.get(self._connection.log_keys(key)[2])
             found = pipe.execute()
-        total = Tally.empty(shape.rungs, shape.groups, shape.size)
+        return sum(self._tallies(keys, found, shape), Tally.empty(shape.rungs, shape.groups, shape.size))
+
+    def counts(
+        self,
+        survey_id: str,
+        window_ms: int,
+        shape: Shape,
+        *,
+        topic: str,
+        partitions: int,
+        known: Sequence[bytes] | None = None,
+    ) -> list[ShardCounts]:
+        """Return the counts of every shard of a window, each shard at one moment, with the offset of its partition.
+
+        Raises:
+            StoreCorruptError: with the logs whose tallies cannot be read or are missing; `ReportLog.load` repairs them.
+        """
+        keys = [Key(survey_id, window_ms, shard) for shard in range(shape.shards)]
+        calls: list[Call] = []
+        for key in keys:
+            log, head, tally = self._connection.log_keys(key)
+            offset = self._connection.offset_key(topic, partition_of(key.shard, partitions), key.shard)
+            calls.append((_COUNTS, (offset, head, tally, log), (0, b"") if known is None else (1, known[key.shard])))
+        at_once = len(calls) if known is None else _LOGS_AT_ONCE
+        replies = [
+            reply
+            for first in range(0, len(calls), at_once)
+            for reply in self._connection.run(calls[first : first + at_once])
+        ]
+        tallies = self._tallies(keys, [tally for _, _, tally, _ in replies], shape)
+        return [
+            ShardCounts(
+                tally,
+                stamp or NO_STAMP,
+                number_in(offset),
+                None if limit is None else number_in(limit),
+                None if segments is None else b"".join(segments),
+            )
+            for tally, (offset, (stamp, limit), _, segments) in zip(tallies, replies, strict=True)
+        ]
+
+    def _tallies(self, keys: Sequence[Key], found: Sequence[bytes | None], shape: Shape) -> list[Tally]:
+        tallies: list[Tally] = []
         unreadable: dict[Key, Seen] = {}
         reason = ""
+        empty = Tally.empty(shape.rungs, shape.groups, shape.size)
         for key, raw in zip(keys, found, strict=True):
-            if raw is not None:
-                try:
-                    total = total + Tally.from_bytes(raw)
-                except ValueError as error:
-                    unreadable[key] = Seen(NO_STAMP, 0)
-                    reason = reason or f"{self._connection.log_keys(key)[2]}: {error}"
+            try:
+                tally = empty if raw is None else Tally.from_bytes(raw)
+                if tally.shape != empty.shape:
+                    raise ValueError(f"the tally of this survey has the shape {empty.shape}; got {tally.shape}")
+                tallies.append(tally)
+            except ValueError as error:
+                unreadable[key] = Seen(NO_STAMP, 0)
+                reason = reason or f"{self._connection.log_keys(key)[2]}: {error}"
+        for key in self._without_tally([key for key, raw in zip(keys, found, strict=True) if raw is None]):
+            unreadable[key] = Seen(NO_STAMP, 0)
+            reason = reason or f"{self._connection.log_keys(key)[2]} is missing, and its log is not"
         if unreadable:
             raise StoreCorruptError(reason, unreadable)
-        return total
+        return tallies
+
+    def _without_tally(self, keys: Sequence[Key]) -> list[Key]:
+        """Return the keys that have a log and no tally."""
+        if not keys:
+            return []
+        with self._connection.calling(), self._client.pipeline(transaction=False) as pipe:
+            for key in keys:
+                # In this order: a log that comes in between brings its tally along.
+                log, _, tally = self._connection.log_keys(key)
+                pipe.exists(log)
+                pipe.exists(tally)
+            found = pipe.execute()
+        return [key for key, log, tally in zip(keys, found[::2], found[1::2], strict=True) if log and not tally]
 
     def save(
         self, survey_id: str, window_ms: int, secret: bytes, payload: bytes, expires_ms: int, *, point: bytes = b""
@@ -83,7 +151,9 @@ class RedisEstimates:
     def window_starts(self, survey_id: str) -> list[int]:
         """Return the starts of the windows that have an estimate, oldest first."""
         key = self._connection.survey_key(survey_id, "windows")
-        return sorted(map(int, self._connection.run([(_WINDOW_STARTS, (key,), ())])[0]))
+        found = self._connection.run([(_WINDOW_STARTS, (key,), ())])[0]
+        # What no worker can have listed is passed over.
+        return sorted(int(start) for start in found if re.fullmatch(rb"-?[0-9]{1,18}", start))
 
 
 class RedisSmallStates:

@@ -1,28 +1,35 @@
-"""Heartbeats in Redis: one key per worker that expires, and a sorted set of workers by the time of their last one."""
+"""Heartbeats in Redis: one key per worker that expires, and a sorted set of workers by the time of their last one.
+
+The time is that of Redis. By the clocks of the workers, one that is ahead would delete the others, and one that is
+behind would be deleted.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
+from producers.clock import Clock, system_clock
 from streams.store.heartbeats import HEARTBEAT_KEEP_MS, Heartbeat
-from streams.store.redis_connection import RedisConnection
+from streams.store.redis_connection import RedisConnection, Script
+
+_PUBLISH: Final = Script("beat")
+_LIST: Final = Script("beats")
 
 
 class RedisHeartbeats:
     """`Heartbeats` in Redis."""
 
-    def __init__(self, connection: RedisConnection) -> None:
-        self._connection, self._client = connection, connection.client
+    def __init__(self, connection: RedisConnection, *, clock: Clock = system_clock) -> None:
+        self._connection, self._client, self._clock = connection, connection.client, clock
         self._base = f"{connection.base}{{workers}}:"
 
     def publish(self, heartbeat: Heartbeat) -> None:
         """Replace a worker's heartbeat, and delete those older than HEARTBEAT_KEEP_MS."""
-        with self._connection.calling(), self._client.pipeline(transaction=True) as pipe:
-            pipe.set(f"{self._base}beat:{heartbeat.worker}", msgspec.json.encode(heartbeat), px=HEARTBEAT_KEEP_MS)
-            pipe.zadd(f"{self._base}beats", {heartbeat.worker: heartbeat.time_ms})
-            pipe.zremrangebyscore(f"{self._base}beats", "-inf", heartbeat.time_ms - HEARTBEAT_KEEP_MS)
-            pipe.pexpire(f"{self._base}beats", HEARTBEAT_KEEP_MS)
-            pipe.execute()
+        keys = (f"{self._base}beat:{heartbeat.worker}", f"{self._base}beats")
+        arguments = (msgspec.json.encode(heartbeat), heartbeat.worker, HEARTBEAT_KEEP_MS)
+        self._connection.run([(_PUBLISH, keys, arguments)])
 
     def remove(self, worker: str) -> None:
         """Delete the heartbeat of a worker that stops as planned."""
@@ -32,11 +39,18 @@ class RedisHeartbeats:
             pipe.execute()
 
     def read(self) -> list[Heartbeat]:
-        """Return the latest heartbeat of every worker, by name."""
+        """Return the latest heartbeat of every worker, by name, with the time here at which it came."""
+        listed = self._connection.run([(_LIST, (f"{self._base}beats",), ())])[0]
+        names, ages = listed[::2], listed[1::2]
         with self._connection.calling():
-            names = [name.decode() for name in self._client.zrange(f"{self._base}beats", 0, -1)]
-            stored = self._client.mget([f"{self._base}beat:{name}" for name in names]) if names else []
-        found = [heartbeat for raw in stored if (heartbeat := _decoded(raw)) is not None]
+            # A name that is no text is none of a worker, and has no heartbeat.
+            stored = self._client.mget([f"{self._base}beat:".encode() + name for name in names]) if names else []
+        now_ms = self._clock()
+        found = [
+            msgspec.structs.replace(heartbeat, time_ms=now_ms - max(0, int(age)))
+            for raw, age in zip(stored, ages, strict=True)
+            if (heartbeat := _decoded(raw)) is not None
+        ]
         return sorted(found, key=lambda heartbeat: heartbeat.worker)
 
 

@@ -20,11 +20,13 @@ from streams.store.contract import (
     ShardBatch,
     StoreCorruptError,
 )
+from streams.store.contradiction import contradiction
 from streams.store.counters import Counters
-from streams.store.redis_connection import Call, RedisConnection, Script
+from streams.store.redis_connection import Call, RedisConnection, Script, number_in
 from streams.store.shape import DAY_MS, KEEP_MS, Key, Shape
 
-_APPLY: Final = Script("apply_batch")
+_APPLY: Final = Script("add", "apply_batch")
+_COUNT: Final = Script("add", "count")
 _LOAD: Final = Script("load")
 _REPAIR: Final = Script("repair")
 _REPLACE: Final = Script("replace_log")
@@ -52,10 +54,11 @@ class RedisReportLog:
         return f"{self._connection.base}{{{shard}}}:total:{survey_id}"
 
     def load(self, keys: Sequence[Key], shape: Shape, fold: FoldEntries[Content]) -> dict[Key, Loaded[Content]]:
-        """Return the logs of these keys; a head or tally that disagrees with its log is rewritten: the log wins.
+        """Return the logs of these keys; a head or tally that lags behind its log is rewritten: the log wins.
 
         Raises:
-            StoreCorruptError: with all logs among them that cannot be read; the others were repaired where necessary.
+            StoreCorruptError: with all logs among them that cannot be read, or that contradict their head or tally as
+                no crash explains it; the others were repaired where necessary.
         """
         loaded: dict[Key, Loaded[Content]] = {}
         unreadable: dict[Key, _Unreadable] = {}
@@ -84,6 +87,7 @@ class RedisReportLog:
             raise StoreCorruptError(
                 f"{first}{more}; `thaw rebuild` reads the window again from Kafka",
                 {key: error.seen for key, error in unreadable.items()},
+                {key: error.content for key, error in unreadable.items() if error.content is not None},
             )
         return loaded
 
@@ -93,24 +97,27 @@ class RedisReportLog:
         """Return a log as it is once the returned repair, if any, has been done.
 
         Raises:
-            _Unreadable: its entries cannot be of this survey.
+            _Unreadable: its entries cannot be of this survey, or contradict head or tally.
         """
         (stamp, *counted), segments, tally = reply
-        keys = self._connection.log_keys(key)
+        keys, seen = self._connection.log_keys(key), Seen(stamp or NO_STAMP, len(segments))
         entries = b"".join(segments)
         try:
             content = fold(shape, entries)
         except ValueError as error:
-            raise _Unreadable(f"{keys[0]}: {error}", Seen(stamp or NO_STAMP, len(segments))) from error
+            raise _Unreadable(f"{keys[0]}: {error}", seen) from error
         in_log = len(entries) // shape.entry_bytes
         expected_tally = content.tally().to_bytes()
         if not segments and stamp is None and tally is None:
             return Loaded(NO_STAMP, b"", 0, content), None
         if segments and stamp and counted == [b"%d" % len(segments), b"%d" % in_log] and tally == expected_tally:
             return Loaded(stamp, entries, len(segments), content), None
+        fault = contradiction(counted, len(segments), in_log, tally, content.tally()) if stamp else None
+        if fault is not None:
+            raise _Unreadable(f"{keys[0]}: {fault}", seen, content)
         fresh = secrets.token_bytes(STAMP_BYTES)
         arguments = [stamp or b"", len(segments), fresh, in_log, expected_tally, shape.expires_ms(key.window_ms)]
-        repaired = Loaded(fresh if segments else NO_STAMP, entries, len(segments), content)
+        repaired = Loaded(fresh if segments else NO_STAMP, entries, len(segments), content, repaired=True)
         return repaired, (_REPAIR, keys, arguments)
 
     def offsets(self, topic: str, partition: int, shards: Iterable[int]) -> dict[int, int]:
@@ -120,7 +127,7 @@ class RedisReportLog:
             for shard in numbers:
                 pipe.get(self._connection.offset_key(topic, partition, shard))
             # An offset that is no number says nothing: what the shard has is read again.
-            return {shard: _number(value) for shard, value in zip(numbers, pipe.execute(), strict=True)}
+            return {shard: number_in(value) for shard, value in zip(numbers, pipe.execute(), strict=True)}
 
     def apply(self, batches: Sequence[ShardBatch]) -> list[Outcome]:
         """Run one script per batch, all in one round trip."""
@@ -129,7 +136,7 @@ class RedisReportLog:
         shards: dict[str, tuple[int, int]] = {}
         for batch in batches:
             keys = [self._connection.offset_key(batch.topic, batch.partition, batch.shard)]
-            arguments: list[Any] = [batch.last_offset, batch.next_offset, KEEP_MS]
+            arguments: list[Any] = [batch.last_offset, batch.next_offset, KEEP_MS, batch.limit]
             fresh: dict[Key, bytes] = {}
             for change in batch.changes:
                 key = change.key
@@ -160,11 +167,12 @@ class RedisReportLog:
         pairs = zip(found[::2], found[1::2], strict=True)
         return {key: Seen(stamp or NO_STAMP, segments) for key, (stamp, segments) in zip(keys, pairs, strict=True)}
 
-    def replace(self, key: Key, seen: Seen, content: LogContent) -> bool:
+    def replace(self, key: Key, seen: Seen, content: LogContent, *, limit: int | None = None) -> bool:
         """Replace a log, readable or not, unless it changed since it was seen; return whether it was replaced."""
         fresh, expires_ms = secrets.token_bytes(STAMP_BYTES), content.shape.expires_ms(key.window_ms)
         tally = content.tally().to_bytes()
-        arguments = [seen.stamp, seen.segments, fresh, content.live(), len(content), tally, expires_ms]
+        known = "" if limit is None else limit
+        arguments = [seen.stamp, seen.segments, fresh, content.live(), len(content), tally, expires_ms, known]
         return bool(self._connection.run([(_REPLACE, self._connection.log_keys(key), arguments)])[0])
 
     def set_aside(self, key: Key, seen: Seen) -> bool:
@@ -177,22 +185,25 @@ class RedisReportLog:
         arguments = (seen.stamp, seen.segments, system_clock() + _KEEP_UNREADABLE_MS)
         return bool(self._connection.run([(_SET_ASIDE, (*keys, kept), arguments)])[0])
 
+    def distrust(self, key: Key, seen: Seen) -> bool:
+        """Forget what head and tally claim about a log, unless it changed since seen; return whether that was done.
+
+        The next `load` makes both again from what is left of the log.
+        """
+        return bool(
+            self._connection.run([(_SET_ASIDE, self._connection.log_keys(key), (seen.stamp, seen.segments))])[0]
+        )
+
     def count(self, survey_id: str, window_ms: int | None, counters: Counters, expires_ms: int) -> None:
         """Add expired and rejected reports of a survey, and of a window if given; a crash may repeat it."""
         amounts = {_REJECTED + reason: reports for reason, reports in counters.rejected.items()}
         if counters.expired:
             amounts[_EXPIRED] = counters.expired
-        all_key = self._connection.survey_key(survey_id, "counters")
-        window_key = None if window_ms is None else self._connection.survey_key(survey_id, "counters", window_ms)
-        with self._connection.calling(), self._client.pipeline(transaction=False) as pipe:
-            for name, amount in amounts.items():
-                pipe.hincrby(all_key, name, amount)
-                if window_key is not None:
-                    pipe.hincrby(window_key, name, amount)
-            pipe.pexpire(all_key, KEEP_MS)
-            if window_key is not None:
-                pipe.pexpireat(window_key, expires_ms)
-            pipe.execute()
+        keys = [self._connection.survey_key(survey_id, "counters")]
+        if window_ms is not None:
+            keys.append(self._connection.survey_key(survey_id, "counters", window_ms))
+        arguments = [KEEP_MS, expires_ms, *(part for named in amounts.items() for part in named)]
+        self._connection.run([(_COUNT, keys, arguments)])
 
     def counters(self, survey_id: str, window_ms: int | None = None) -> Counters:
         """Return the counters of a window, or of the survey since its first report; zeros if it is unknown."""
@@ -218,26 +229,22 @@ class RedisReportLog:
                 return [_exact(amounts).counted for amounts in pipe.execute()]
 
     def _shards(self, survey_id: str) -> int:
-        return _number(self._client.get(self._connection.survey_key(survey_id, "shards")))
+        return number_in(self._client.get(self._connection.survey_key(survey_id, "shards")))
 
 
 class _Unreadable(Exception):  # noqa: N818  # becomes a StoreCorruptError with others of its kind
-    def __init__(self, message: str, seen: Seen) -> None:
+    def __init__(self, message: str, seen: Seen, content: LogContent | None = None) -> None:
         super().__init__(message)
-        self.seen = seen
-
-
-def _number(raw: bytes | None) -> int:
-    return int(raw) if raw is not None and raw.isdigit() else 0
+        self.seen, self.content = seen, content
 
 
 def _exact(amounts: Sequence[bytes | None]) -> Counters:
-    applied, duplicate, outdated, conflicting = map(_number, amounts)
+    applied, duplicate, outdated, conflicting = map(number_in, amounts)
     return Counters(applied, duplicate, outdated, conflicting)
 
 
 def _others(stored: Mapping[bytes, bytes]) -> Counters:
-    amounts = {name.decode(): _number(amount) for name, amount in stored.items()}
+    amounts = {name.decode(errors="replace"): number_in(amount) for name, amount in stored.items()}
     rejected = {name.removeprefix(_REJECTED): n for name, n in amounts.items() if name.startswith(_REJECTED)}
     return Counters(expired=amounts.get(_EXPIRED, 0), rejected=rejected)
 

@@ -70,7 +70,7 @@ class _Scan:
     """How far the search for windows with counts has come after a restart of Redis."""
 
     run: bytes
-    cursor: int
+    cursor: redis_checks.Cursor
     put: set[tuple[str, int]]
     """Windows put so far: each is found once per shard."""
 
@@ -95,17 +95,20 @@ class RedisRecomputeQueue(RedisWindowQueue):
                 self._scan = None
                 return 0
         if self._scan is None or self._scan.run != run:
-            self._scan = _Scan(run, 0, set())
-        scan, cursor, found = self._scan, self._scan.cursor, set[tuple[str, int]]()
-        while True:
+            self._scan = _Scan(run, redis_checks.FIRST, set())
+        scan, found = self._scan, set[tuple[str, int]]()
+        cursor: redis_checks.Cursor | None = scan.cursor
+        while cursor is not None:
             with self._connection.calling():
                 cursor, windows = redis_checks.counted_windows(self._client, self._connection.base, cursor)
             found |= windows - scan.put
-            if not cursor or time.monotonic() >= limit:
+            if time.monotonic() >= limit:
                 break
         self.put(found)
-        scan.cursor, scan.put = cursor, scan.put | found
-        if not cursor:
+        scan.put |= found
+        if cursor is not None:
+            scan.cursor = cursor
+        else:
             with self._connection.calling():
                 self._client.set(self._run_key, run, px=KEEP_MS)
             self._scan = None

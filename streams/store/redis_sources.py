@@ -1,7 +1,7 @@
-"""Which Kafka cluster and topic the stored offsets belong to, in Redis.
+"""Which Kafka cluster and topic the stored offsets belong to, and which ones the counts came from, in Redis.
 
 Offsets of another cluster, or of a topic that was deleted and made again, mean other records. Counts of two clusters
-under one prefix would be added together.
+under one prefix would be added together. What a topic that was made again does not hold may still have been counted.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from streams.store.redis_connection import RedisConnection, Script
 from streams.store.shape import KEEP_MS
 
 _CLAIM: Final = Script("claim_source")
+_NOTE: Final = Script("note_source")
 
 
 class Source(NamedTuple):
@@ -47,12 +48,43 @@ class RedisSources:
         """Return the key of a topic's note, for messages to an operator."""
         return f"{self._connection.base}source:{topic}"
 
+    def _all_key(self, topic: str) -> str:
+        return f"{self._connection.base}sources:{topic}"
+
     def claim(self, topic: str, source: Source) -> Source:
         """Note a source unless another one is noted; return what is noted now."""
-        return Source.decode(self._connection.run([(_CLAIM, (self.key(topic),), (source.encode(), KEEP_MS))])[0])
+        noted = Source.decode(self._connection.run([(_CLAIM, (self.key(topic),), (source.encode(), KEEP_MS))])[0])
+        if noted == source:
+            self._note(topic, source)
+        return noted
+
+    def _note(self, topic: str, source: Source) -> None:
+        self._connection.run([(_NOTE, (self._all_key(topic),), (source.encode(), KEEP_MS))])
+
+    def noted(self, topic: str) -> Source | None:
+        """Return which source the offsets of a topic belong to; None if none is noted."""
+        with self._connection.calling():
+            raw = self._client.get(self.key(topic))
+        return None if raw is None else Source.decode(raw)
+
+    def counted_since(self, topic: str, source: Source, now_ms: int) -> int | None:
+        """Return since when reports of this source are counted (ms, by Redis' clock); None if no others ever were.
+
+        Earlier ones may have been counted from a topic that no longer exists. A source that no worker has noted is
+        counted from `now_ms` on.
+        """
+        noted = self.noted(topic)
+        with self._connection.calling():
+            found = self._client.zrange(self._all_key(topic), 0, -1, withscores=True)
+        sources = [(Source.decode(raw), int(score)) for raw, score in found]
+        others = [one for one in (noted, *(one for one, _ in sources)) if one is not None and not one.agrees(source)]
+        if not others:
+            return None
+        return min([since_ms for one, since_ms in sources if one.agrees(source)], default=now_ms)
 
     def start_over(self, topic: str, source: Source, *, partitions: int, shards: int) -> None:
         """Forget the offsets of a topic that was made again, and note its new source."""
+        self._note(topic, source)
         with self._connection.calling(), self._client.pipeline(transaction=False) as pipe:
             for partition in range(partitions):
                 for shard in range(shards):

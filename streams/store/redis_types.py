@@ -12,6 +12,8 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+from streams.store.redis_cluster import servers
+
 logger = logging.getLogger(__name__)
 
 _SCANNED_AT_ONCE: Final = 1_000
@@ -38,6 +40,9 @@ TYPES: Final = {
 }
 """The type of a key by the word behind its hash tag."""
 
+_SOURCES: Final = {"source": b"string", "sources": b"zset"}
+"""The same for keys that have no hash tag."""
+
 _QUEUES: Final = {"windows": b"zset", "unreadable": b"zset"}
 """The same for keys of the queues, with the hash tag `dirty`."""
 
@@ -50,7 +55,7 @@ def right_type(key: str) -> bytes | None:
     """
     found = re.match(r"\{([^}]*)\}:([a-z]+)", key)
     if found is None:
-        return None
+        return _SOURCES.get(key.partition(":")[0])
     tag, word = found.groups()
     return _QUEUES.get(word, TYPES.get(word)) if tag == "dirty" else TYPES.get(word)
 
@@ -59,23 +64,23 @@ def remove_wrong_types(client: Any, base: str) -> list[str]:
     """Delete all keys of a wrong type, by scanning all keys (seconds for millions); return their names."""
     removed = []
     queue = f"{base}{{dirty}}:unreadable"
-    if client.eval(_DROP, 1, queue, _QUEUES["unreadable"]):
+    if remove_wrong_type(client, queue, _QUEUES["unreadable"]):
         removed.append(queue)
     literal = re.sub(r"([\\*?\[\]])", r"\\\1", base)
-    cursor = 0
-    while True:
-        cursor, keys = client.scan(cursor, match=f"{literal}{{*", count=_SCANNED_AT_ONCE)
-        with client.pipeline(transaction=False) as pipe:
-            for key in keys:
-                pipe.type(key)
-            types = pipe.execute()
-        for key, found in zip(keys, types, strict=True):
-            name = key.decode(errors="replace")
-            right = right_type(name.removeprefix(base))
-            if right is not None and found not in (right, b"none") and _remove(client, base, key, name, right):
-                removed.append(name)
-        if not cursor:
-            return removed
+    for server in servers(client):
+        cursor = None
+        while cursor != 0:
+            cursor, keys = server.scan(cursor or 0, match=f"{literal}*", count=_SCANNED_AT_ONCE)
+            with client.pipeline(transaction=False) as pipe:
+                for key in keys:
+                    pipe.type(key)
+                types = pipe.execute()
+            for key, found in zip(keys, types, strict=True):
+                name = key.decode(errors="replace")
+                right = right_type(name.removeprefix(base))
+                if right is not None and found not in (right, b"none") and _remove(client, base, key, name, right):
+                    removed.append(name)
+    return removed
 
 
 def _remove(client: Any, base: str, key: bytes, name: str, right: bytes) -> bool:
@@ -87,7 +92,13 @@ def _remove(client: Any, base: str, key: bytes, name: str, right: bytes) -> bool
     if name == f"{base}{{dirty}}:windows":
         # What was queued is unknown: everything is queued again, as after a restart.
         client.delete(f"{base}{{dirty}}:run")
+    return remove_wrong_type(client, key, right)
+
+
+def remove_wrong_type(client: Any, key: bytes | str, right: bytes) -> bool:
+    """Delete a key that is not of the right type; return whether it was deleted."""
     gone = bool(client.eval(_DROP, 1, key, right))
     if gone:
+        name = key.decode(errors="replace") if isinstance(key, bytes) else key
         logger.error("%s was no %s: somebody else wrote to it; deleted, it is made again", name, right.decode())
     return gone

@@ -14,7 +14,9 @@ from typing import Any, Final
 import numpy as np
 import redis
 
+from streams.store.redis_cluster import ClusterClient
 from streams.store.redis_connection import translated
+from streams.store.redis_types import remove_wrong_type
 
 TTL_SECONDS: Final = 24 * 3600
 
@@ -49,7 +51,7 @@ class RedisTruths:
     Any call may raise StoreUnavailableError.
     """
 
-    def __init__(self, client: redis.Redis, *, prefix: str = "") -> None:
+    def __init__(self, client: redis.Redis | ClusterClient, *, prefix: str = "") -> None:
         self._client: Any = client
         self._base = f"{prefix}thaw:truth:v1:"
 
@@ -57,17 +59,24 @@ class RedisTruths:
         return f"{self._base}{survey_id}:{window_ms}"
 
     def post(self, survey_id: str, window_ms: int, block: str, truth: dict[str, Any]) -> None:
-        """Replace what one block of a fleet wrote about a window."""
+        """Replace what one block of a fleet wrote about a window, and whatever else stands in its place."""
         key = self._key(survey_id, window_ms)
-        with translated(self._client), self._client.pipeline(transaction=False) as pipe:
-            pipe.hset(key, block, json.dumps(truth))
-            pipe.expire(key, TTL_SECONDS)
-            pipe.execute()
+        with translated(self._client):
+            remove_wrong_type(self._client, key, b"hash")
+            with self._client.pipeline(transaction=False) as pipe:
+                pipe.hset(key, block, json.dumps(truth))
+                pipe.expire(key, TTL_SECONDS)
+                pipe.execute()
 
     def read(self, survey_id: str, window_ms: int) -> Truth | None:
         """Return the truth of a window as far as it was delivered; None if no fleet of this version wrote it."""
         with translated(self._client):
-            blocks: dict[bytes, bytes] = self._client.hgetall(self._key(survey_id, window_ms))
+            try:
+                blocks: dict[bytes, bytes] = self._client.hgetall(self._key(survey_id, window_ms))
+            except redis.ResponseError as error:
+                if not str(error).startswith("WRONGTYPE"):
+                    raise
+                return None
         try:
             return Truth.combine(blocks.values()) if blocks else None
         except (ValueError, KeyError, TypeError):

@@ -16,15 +16,17 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import cast
 
 import msgspec
 import numpy as np
 
+from estimators.estimates import Population
 from estimators.estimation.registry import estimator_of
 from estimators.intervals.always_valid import YesNo, confidence_sequence
 from estimators.intervals.checkpoints import Checkpoint, advance, bounds_now, checkpoint_alpha
 from estimators.tally import Tally
-from producers.survey.alert_ranges import value_ranges
+from producers.survey.alert_ranges import bound_parts, value_ranges
 from producers.survey.alerts import AlertRule
 from producers.survey.survey import Survey
 from streams.store.contract import SmallStates
@@ -67,12 +69,12 @@ def alert_bounds(survey: Survey, window_ms: int, tally: Tally, method: str, stor
     ranges, questions = value_ranges(survey), estimator_of(survey.mechanism).yes_no(tally)
     if ranges is None or questions is None:
         return [_bound(rule, None) for rule in rules]
-    both = survey.method != "stratified" and survey.mechanism.rungs > 1
-    part = 0.5 if both else 1.0
+    parts = bound_parts(survey)
     checked: list[float] = []
-    if both or survey.method == "stratified":
-        checked = _checkpoints(survey, window_ms, questions, ranges, part, stored)
-    shares = checked if method == "stratified" and checked else _e_process(survey, questions, part)
+    if parts.checkpoints:
+        checked = _checkpoints(survey, window_ms, questions, ranges, parts.checkpoints, stored)
+    stratified = checked and (method == "stratified" or not parts.e_process)
+    shares = checked if stratified else _e_process(survey, questions, parts.e_process)
     bounds = []
     for rule, share in zip(rules, shares, strict=True):
         low, high = ranges[survey.mechanism.labels.index(rule.value)]
@@ -106,12 +108,14 @@ def _checkpoints(
     raw = stored.get(survey.id, STATE, window_ms)
     states = _decode(raw, survey.alerts, part)
     tallies = [questions.values_at(np.array([survey.mechanism.labels.index(r.value)])) for r in survey.alerts]
+    law = estimator_of(survey.mechanism).answer_law(cast(Population, survey.population))
     due = []
     for rule, state, tally in zip(survey.alerts, states, tallies, strict=True):
         low, high = ranges[survey.mechanism.labels.index(rule.value)]
         # The clock wants a share inside (0, 1); a threshold elsewhere can never be passed and gets the middle.
         threshold = (rule.threshold - low) / (high - low) if low < rule.threshold < high else 0.5
-        due.append(advance(state, tally, threshold=threshold, alpha_at=_spending(rule.alpha * part)))
+        spend = _spending(rule.alpha * part)
+        due.append(advance(state, tally, threshold=threshold, alpha_at=spend, population=law))
     if any(new is not old for new, old in zip(due, states, strict=True)):
         new = _encode(due, survey.alerts, part)
         if stored.swap(survey.id, STATE, window_ms, raw, new, Shape.of(survey).expires_ms(window_ms)):

@@ -27,12 +27,19 @@ class Latencies:
         self._limit = limit
         self._pending: dict[tuple[str, int], deque[Emission]] = {}
         self._size = 0
+        self._frames_noted = 0
+
+    @property
+    def frames_noted(self) -> int:
+        """Number of frames that were noted so far."""
+        return self._frames_noted
 
     def applied(self, window: tuple[str, int], sent_ms: Iterable[tuple[int, int]], applied_ms: int) -> None:
         """Note frames of a window as (sent_ms, number of frames) pairs."""
         with self._lock:
             waiting = self._pending.setdefault(window, deque())
             for moment, frames in sent_ms:
+                self._frames_noted += frames
                 if self._size >= self._limit:
                     self._size -= len(self._pending.pop(next(iter(self._pending))))
                     waiting = self._pending.setdefault(window, deque())

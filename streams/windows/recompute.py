@@ -7,7 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, NamedTuple, cast
+
+import msgspec
 
 from estimators.estimates import Estimates, Floats, Population
 from estimators.estimation.registry import estimator_of
@@ -29,11 +32,13 @@ from streams.store.contract import (
 from streams.store.shape import Shape
 from streams.windows.alert_bounds import alert_bounds
 from streams.windows.budget_spent import FirstWindows
+from streams.windows.counted import ReportsTopic, WindowCounts
 from streams.windows.history import encode_point
 from streams.windows.latency import Latencies
 from streams.windows.record import EstimateRecord, RecordError, decode_estimate, make_record
-from streams.windows.settled import is_current
-from streams.windows.unreadable import UnreadableLogs
+from streams.windows.settled import is_current, settles_ms
+from streams.windows.unchanged import unchanged
+from streams.windows.withheld import is_final, withheld_by, withheld_record
 from streams.worker_metrics import WorkerMetrics, worker_metrics
 
 logger = logging.getLogger(__name__)
@@ -44,7 +49,11 @@ the windows of a killed worker wait for that long."""
 
 OLD_SHARE: Final = 0.5
 """Share of a tick that may go to windows that are not current. After a restart of Redis there are thousands. Smaller:
-it takes longer until all are estimated again; larger: current windows wait longer."""
+it takes longer until all are estimated again; larger: counting and current windows wait longer."""
+
+IDLE_SHARE: Final = 0.9
+"""The same while nothing else is to be done: no frame was counted here since the last tick, and it found no current
+window. Smaller: old windows wait for a worker at rest; larger: the first current window after a rest waits longer."""
 
 Publish = Callable[[Sequence[Outgoing]], None]
 """Returns when the brokers have the messages; raises PublishError otherwise."""
@@ -60,19 +69,39 @@ class _Work(NamedTuple):
 class _Done:
     queued: QueuedWindow
     secret: bytes
-    message: Outgoing
+    message: Outgoing | None
+    whole: bool
+    """Nothing is left to do for the window; otherwise it stays in the queue."""
+
+
+@dataclass(frozen=True)
+class _Made:
+    payload: bytes
+    point: bytes = b""
+    """For the estimate history; empty for a record without numbers."""
+    new: bool = False
+    """It is to be stored; otherwise it is stored already."""
+    told: bool = False
+    """It need not be published, since nothing has changed."""
+    whole: bool = True
 
 
 def estimate(survey: Survey, tally: Tally) -> Estimates:
-    """Estimate as the survey says, or stratified where the rungs contradict what it assumes about them."""
-    estimator, population = estimator_of(survey.mechanism), cast(Population, survey.population)
-    found = estimator.estimate(tally, method=survey.method, population=population, alpha=survey.alpha)
-    if not contradicted(survey, found) or found.method == "stratified":
+    """Estimate as the survey says, or stratified where the rungs contradict what it assumes or cannot be compared."""
+    population = cast(Population, survey.population)
+    estimate_by = partial(estimator_of(survey.mechanism).estimate, tally, population=population, alpha=survey.alpha)
+    found = estimate_by(method=survey.method)
+    # `pooled` turns to stratified by itself; `mle` stays the maximum of a likelihood that is wrong or unchecked.
+    if found.method == "stratified":
         return found
-    # `pooled` turns to stratified by itself; `mle` stays the maximum of a likelihood that does not hold.
-    note = f"rungs disagree (homogeneity p = {found.homogeneity_p:.2g}): stratified, not {found.method}"
-    instead = estimator.estimate(tally, method="stratified", population=population, alpha=survey.alpha)
-    return replace(instead, notes=(*instead.notes, note))
+    if contradicted(survey, found):
+        why = f"rungs disagree (homogeneity p = {found.homogeneity_p:.2g})"
+    elif found.method == "mle" and found.homogeneity_p is None and estimate_by(method="pooled").method == "stratified":
+        why = "too few answers to test whether the rungs agree"
+    else:
+        return found
+    instead = estimate_by(method="stratified")
+    return replace(instead, notes=(*instead.notes, f"{why}: stratified, not {found.method}"))
 
 
 def contradicted(survey: Survey, estimates: Estimates) -> bool:
@@ -92,6 +121,29 @@ def always_valid(survey: Survey, tally: Tally, estimates: Estimates) -> tuple[Fl
     return estimator_of(survey.mechanism).always_valid(tally, alpha=survey.alpha)
 
 
+def estimate_record(survey: Survey, window_ms: int, tally: Tally, *, settled: bool = True) -> EstimateRecord:
+    """Return all of a window's record that follows from its survey and tally alone; times are 0.
+
+    The record has no numbers where the survey publishes none yet: too few devices, or a window that is not `settled`
+    of a survey that publishes totals only.
+    """
+    withheld = withheld_by(survey, tally, settled=settled)
+    if withheld is not None:
+        return withheld_record(survey, window_ms, tally, withheld)
+    estimates = estimate(survey, tally)
+    return make_record(
+        survey,
+        window_ms,
+        tally,
+        estimates,
+        read_ms=0,
+        computed_ms=0,
+        always_valid=always_valid(survey, tally, estimates),
+        contradicted=contradicted(survey, estimates),
+        views=estimator_of(survey.mechanism).views(tally, estimates),
+    )
+
+
 class Recomputer:
     """Recomputes queued windows. Needs its own store connection, since it runs in its own thread."""
 
@@ -101,6 +153,7 @@ class Recomputer:
         surveys: SurveyList,
         publish: Publish,
         topic: str,
+        reports: ReportsTopic,
         *,
         fold: FoldEntries[LogContent],
         clock: Clock = system_clock,
@@ -109,41 +162,55 @@ class Recomputer:
         latencies: Latencies | None = None,
     ) -> None:
         self._store, self._surveys, self._publish, self._topic = store, surveys, publish, topic
-        self._fold, self._clock = fold, clock
+        self._clock = clock
         # A window is gone when both say so: a wrong clock must not drop windows, nor a broker whose time is not known.
         self._broker_time = broker_time or clock
         self._metrics = metrics or worker_metrics()
         self._latencies = latencies or Latencies()
         self._redis = StateLog(logger, "Redis (for estimates)", clock=clock)
+        self._kafka = StateLog(logger, "Kafka (estimates are stored but not published)", clock=clock)
         self._failed: dict[tuple[str, int], str] = {}
         self._first_windows = FirstWindows(store.states)
-        self._unreadable = UnreadableLogs(store, self._metrics)
+        self._counts = WindowCounts(store, reports, fold=fold, clock=clock, metrics=self._metrics)
         self._round: set[tuple[str, int]] = set()
+        self._frames_seen, self._current_done = 0, 0
 
     def run(self, stop: threading.Event, tick_seconds: float) -> None:
-        """Tick until `stop` is set. Ticks start `tick_seconds` apart, or with half of that between them if longer."""
+        """Tick until `stop` is set. Ticks start `tick_seconds` apart, or with a pause between them if they take longer.
+
+        The pause is what old windows may not have of a tick.
+        """
         pause = tick_seconds
         while not stop.wait(pause):
             started = time.monotonic()
+            share = IDLE_SHARE if self._is_idle() else OLD_SHARE
             try:
-                self.tick(stop, old_ms=round(tick_seconds * 1_000 * OLD_SHARE))
+                self.tick(stop, old_ms=round(tick_seconds * 1_000 * share))
                 self._redis.up()
+                self._kafka.up()
                 self._metrics.store_up.set(1)
             except StoreUnavailableError as error:
                 self._redis.down(error)
                 self._metrics.store_up.set(0)
             except PublishError as error:
-                logger.warning("estimates are stored but not published: %s; retrying at the next tick", error)
-            pause = max(tick_seconds / 2, tick_seconds - (time.monotonic() - started))
+                self._kafka.down(error)
+            pause = max(tick_seconds * (1 - share), tick_seconds - (time.monotonic() - started))
+
+    def _is_idle(self) -> bool:
+        """Tell whether nothing was counted since the last call, and the last tick found no current window."""
+        seen, self._frames_seen = self._frames_seen, self._latencies.frames_noted
+        return seen == self._frames_seen and not self._current_done
 
     def tick(self, stop: threading.Event | None = None, *, old_ms: int | None = None) -> int:
         """Recompute queued windows that no other worker has locked; return how many were done.
 
         1. after a restart of the store, put every window with counts into the queue: it may have lost queued windows
         2. read the queue; current windows come first, newest first, then old ones for `old_ms` (None: all of them)
-        3. for each window take the lock, read the tallies of all shards, estimate, and save if the lock still holds
-        4. publish the estimates and wait for the broker
-        5. remove the windows from the queue, unless they were put again since step 2
+        3. for each window take the lock, read the tallies of all shards, estimate, and save if the lock still holds; an
+           old window whose stored estimate is that of its counts keeps it
+        4. publish the estimates, stored now or before, and wait for the broker
+        5. remove the windows from the queue, unless they were put again since step 2; put those again whose proof is
+           not whole yet
         6. release the locks
 
         Steps 3 to 6 are done for current windows before the first old one is looked at. Every step may be repeated: a
@@ -157,12 +224,13 @@ class Recomputer:
         if restored:
             logger.info("Redis restarted and may have lost queued windows; queued %d with counts again", restored)
         current, old = self._queued(now_ms)
-        done = self._recompute_all(current, stop, None, set())
+        self._current_done = self._recompute_all(current, stop, None, old=False)
+        old_done = 0
         if old:
             until_ms = None if old_ms is None else self._clock() + old_ms
-            done += self._recompute_all(old, stop, until_ms, self._round)
+            old_done = self._recompute_all(old, stop, until_ms, old=True)
         self._settle_others()
-        return done
+        return self._current_done + old_done
 
     def _queued(self, now_ms: int) -> tuple[list[_Work], list[_Work]]:
         """Return the queued windows of known surveys, current and old ones, in the order in which they are taken.
@@ -195,26 +263,47 @@ class Recomputer:
         return current, waiting or old
 
     def _recompute_all(
-        self, windows: Iterable[_Work], stop: threading.Event | None, until_ms: int | None, taken: set[tuple[str, int]]
+        self, windows: Iterable[_Work], stop: threading.Event | None, until_ms: int | None, *, old: bool
     ) -> int:
-        """Recompute windows until `until_ms`, at least one; note those in `taken`, and return how many were done."""
+        """Recompute windows until `until_ms`, at least one; return how many were done.
+
+        Old ones have had their turn in this round then, and keep a stored estimate that is that of their counts.
+        """
         done: list[_Done] = []
         try:
             for survey, queued, _ in windows:
                 if stop is not None and stop.is_set():
                     break
-                taken.add((queued.survey_id, queued.window_ms))
+                if old:
+                    self._round.add(queued[:2])
                 secret = self._store.queue.lock(queued.survey_id, queued.window_ms, LOCK_MS)
-                if secret is not None:
+                if secret is not None and not (old and self._keep(survey, queued, secret, done)):
                     self._recompute(survey, queued, secret, done)
                 if until_ms is not None and self._clock() >= until_ms:
                     break
-            self._publish([work.message for work in done])
+            self._publish([work.message for work in done if work.message is not None])
             for work in done:
-                self._store.queue.remove(work.queued)
+                if work.whole:
+                    self._store.queue.remove(work.queued)
+                else:
+                    # It has an estimate of this moment: its waiting begins anew.
+                    self._store.queue.put([work.queued[:2]])
         finally:
             self._unlock(done)
         return len(done)
+
+    def _keep(self, survey: Survey, queued: QueuedWindow, secret: bytes, done: list[_Done]) -> bool:
+        """Keep the stored estimate of a window if it is that of its counts; return whether it was kept."""
+        payload = self._store.estimates.read(*queued[:2])
+        if payload is None or not unchanged(self._store.estimates, survey, queued.window_ms, payload):
+            return False
+        # Published again: it may have been stored by a worker that ended before it could publish.
+        done.append(_Done(queued, secret, self._message(queued, payload), whole=True))
+        return True
+
+    def _message(self, queued: QueuedWindow, payload: bytes) -> Outgoing:
+        key = f"{queued.survey_id}:{queued.window_ms}".encode()
+        return Outgoing(self._topic, payload, key, (("schema", b"thaw.estimate.v1"),))
 
     def _recompute(self, survey: Survey, queued: QueuedWindow, secret: bytes, done: list[_Done]) -> None:
         window = (queued.survey_id, queued.window_ms)
@@ -222,8 +311,7 @@ class Recomputer:
         with self._metrics.recompute_seconds.time():
             read_ms = self._clock()
             try:
-                tally = self._tally(survey, queued.window_ms)
-                record = self._record(survey, queued.window_ms, tally, read_ms)
+                made = self._make(survey, queued.window_ms, read_ms)
             except StoreUnavailableError:
                 raise
             except StoreCorruptError:
@@ -240,53 +328,38 @@ class Recomputer:
                     logger.exception("%s, window %d: no estimate (%s); it stays in the queue", *window, error)
                 return
             self._failed.pop(window, None)
-            payload = record.encode()
             expires_ms = shape.expires_ms(queued.window_ms)
-            if not self._store.estimates.save(*window, secret, payload, expires_ms, point=encode_point(record)):
+            if made.new and not self._store.estimates.save(*window, secret, made.payload, expires_ms, point=made.point):
                 logger.info(
                     "%s, window %d: lock expired during the estimate; discarded, the window is recomputed", *window
                 )
                 return
         self._settle(window, read_ms, self._clock())
         self._first_windows.note(survey, queued.window_ms, self._clock())
-        key = f"{survey.id}:{queued.window_ms}".encode()
-        done.append(_Done(queued, secret, Outgoing(self._topic, payload, key, (("schema", b"thaw.estimate.v1"),))))
+        message = None if made.told else self._message(queued, made.payload)
+        done.append(_Done(queued, secret, message, made.whole))
 
-    def _tally(self, survey: Survey, window_ms: int) -> Tally:
-        """Read the tally of a window; one that cannot be read is made again from its log.
+    def _make(self, survey: Survey, window_ms: int, read_ms: int) -> _Made:
+        """Return the record to be stored and published, or the stored one where that is final.
 
-        Raises:
-            StoreCorruptError: nor can the log; it was set aside.
+        The window is locked, so nobody else can publish a total between the look at the stored one and the new one.
         """
-        estimates, shape = self._store.estimates, Shape.of(survey)
-        try:
-            return estimates.tally(survey.id, window_ms, survey.shards, shape)
-        except StoreCorruptError as error:
-            try:
-                self._store.log.load(list(error.logs), shape, self._fold)
-            except StoreCorruptError as log_error:
-                self._unreadable.set_aside(log_error)
-                raise
-            self._metrics.unreadable.labels("tally").inc(len(error.logs))
-            logger.error(
-                "%s, window %d: a tally cannot be read (%s); made again from its log", survey.id, window_ms, error
-            )
-            return estimates.tally(survey.id, window_ms, survey.shards, shape)
-
-    def _record(self, survey: Survey, window_ms: int, tally: Tally, read_ms: int) -> EstimateRecord:
-        estimates = estimate(survey, tally)
-        bounds = always_valid(survey, tally, estimates)
-        return make_record(
-            survey,
-            window_ms,
-            tally,
-            estimates,
-            read_ms=read_ms,
-            computed_ms=self._clock(),
-            always_valid=bounds,
-            contradicted=contradicted(survey, estimates),
-            alerts=alert_bounds(survey, window_ms, tally, estimates.method, self._store.states),
+        payload = self._store.estimates.read(survey.id, window_ms) if survey.publication.totals_only else None
+        if payload is not None and is_final(survey, decode_estimate(payload)):
+            return _Made(payload)
+        counted = self._counts.read(survey, window_ms)
+        settled = self._clock() >= settles_ms(survey, window_ms) and counted.whole
+        record = estimate_record(survey, window_ms, counted.tally, settled=settled)
+        published = record.withheld is None
+        alerts = alert_bounds(survey, window_ms, counted.tally, record.method, self._store.states) if published else []
+        record = msgspec.structs.replace(
+            record, read_ms=read_ms, computed_ms=self._clock(), alerts=alerts, proof=counted.proof
         )
+        if record.withheld is not None and record.withheld.reason == "unsettled":
+            # It is looked at in every tick until it settles; what was said before is not said again.
+            same = payload is not None and decode_estimate(payload).withheld == record.withheld
+            return _Made(record.encode(), new=not same, told=same, whole=False)
+        return _Made(record.encode(), encode_point(record) if published else b"", new=True, whole=counted.whole)
 
     def _unlock(self, done: Sequence[_Done]) -> None:
         for work in done:

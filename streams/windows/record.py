@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 import numpy as np
 
-from estimators.estimates import Estimates, Floats
+from estimators.estimates import Estimates, Floats, Unexplained, View, ViewName
 from estimators.tally import Tally
 from producers.survey.file import RungAssumption
 from producers.survey.survey import Survey
+from streams.windows.marginals import marginals
+from streams.windows.proof import Proof
 
 VERSION = 1
 
@@ -37,6 +40,54 @@ class ValueEstimate(msgspec.Struct, frozen=True, omit_defaults=False):
     always_valid_upper: float | None = None
 
 
+class UnexplainedShare(msgspec.Struct, frozen=True):
+    """The share of devices whose string is none of the candidates of an open list; bounds at level 1 - alpha."""
+
+    estimate: float
+    variance: float
+    lower: float
+    upper: float
+
+
+class DerivedEstimate(msgspec.Struct, frozen=True):
+    """A number that follows from all values together, such as a total: its bounds hold at level 1 - alpha.
+
+    kind `share`: between 0 and 1; `mean`: in a unit of its own; `total`: a sum over all devices that answered.
+    `meaning` completes the sentence: this is the ...
+    """
+
+    name: str
+    kind: str
+    meaning: str
+    estimate: float | None
+    variance: float | None
+    lower: float | None
+    upper: float | None
+
+
+class ShareView(msgspec.Struct, frozen=True):
+    """The shares seen as a distribution: biased, not the estimate. In the order of the values.
+
+    threshold: significant values as they are, the others share what is left equally. simplex: the nearest distribution.
+    likelihood: the most likely distribution, from every report.
+    """
+
+    name: ViewName
+    shares: list[float]
+    kept: list[bool] | None = None
+    """Of threshold: which values are significant."""
+    distance: float | None = None
+    """Simulated mean distance from the truth in total variation, for shares and errors like these."""
+    unbiased_distance: float | None = None
+    """The same of the estimate itself."""
+
+    @classmethod
+    def of(cls, view: View) -> ShareView:
+        """Convert a view of an estimate."""
+        kept = None if view.kept is None else view.kept.tolist()
+        return cls(view.name, view.shares.tolist(), kept, view.distance, view.unbiased_distance)
+
+
 class AlertBound(msgspec.Struct, frozen=True):
     """What an alert rule of the survey reads: a bound that holds at all looks at the window, except with `alpha`.
 
@@ -55,6 +106,23 @@ class AlertBound(msgspec.Struct, frozen=True):
         if self.bound is None:
             return False
         return self.bound > self.threshold if self.side == "above" else self.bound < self.threshold
+
+
+class Withheld(msgspec.Struct, frozen=True):
+    """Why a window has no estimate although answers are counted: its survey publishes none yet."""
+
+    reason: Literal["crowd", "unsettled"]
+    """crowd: fewer devices than the survey's minimum; unsettled: only the total of the settled window is published."""
+    devices: int
+    """Devices whose answers are counted."""
+    least_devices: int
+
+    @property
+    def sentence(self) -> str:
+        """What is said in place of an estimate."""
+        if self.reason == "crowd":
+            return f"waiting for {self.least_devices:,} devices: {self.devices:,} so far; no estimate is published"
+        return "only the total of a settled window is published: waiting until this one is settled"
 
 
 class EstimateRecord(msgspec.Struct, frozen=True):
@@ -82,6 +150,16 @@ class EstimateRecord(msgspec.Struct, frozen=True):
     """What the survey assumed about rungs when the estimate was made."""
     contradicted: bool = False
     """The homogeneity test contradicts the assumption that rungs do not depend on values."""
+    proof: Proof | None = None
+    """Where the counts come from; null where that is not known, and from workers of older versions."""
+    withheld: Withheld | None = None
+    """Why no value has numbers; null for a window whose estimate is published."""
+    unexplained: UnexplainedShare | None = None
+    """What the candidates of an open list leave over; null without such a list."""
+    derived: list[DerivedEstimate] = []
+    """Totals and averages over all values, where the mechanism has such; none where nothing is published."""
+    views: list[ShareView] = []
+    """The shares seen as distributions; none where they need not sum to one, and from workers of older versions."""
 
     def encode(self) -> bytes:
         """Return JSON."""
@@ -118,6 +196,7 @@ def make_record(
     always_valid: tuple[Floats, Floats] | None = None,
     alerts: Sequence[AlertBound] = (),
     contradicted: bool = False,
+    views: Sequence[View] = (),
 ) -> EstimateRecord:
     """Put an estimate and where it came from into one record."""
     columns = [
@@ -149,7 +228,19 @@ def make_record(
         alerts=list(alerts),
         assumption=survey.rungs,
         contradicted=contradicted,
+        unexplained=_unexplained(estimates.unexplained),
+        derived=[
+            DerivedEstimate(
+                one.name, one.kind, one.meaning, *_finite(np.array([one.value, one.variance, one.lower, one.upper]))
+            )
+            for one in (*estimates.derived, *marginals(survey, estimates))
+        ],
+        views=[ShareView.of(view) for view in views],
     )
+
+
+def _unexplained(found: Unexplained | None) -> UnexplainedShare | None:
+    return None if found is None else UnexplainedShare(found.share, found.variance, found.lower, found.upper)
 
 
 def _finite(column: Floats) -> list[float | None]:

@@ -14,7 +14,8 @@ class UnreadableLogs:
     """Sets unreadable logs aside; the window is rebuilt from Kafka by `streams.repair.unreadable`.
 
     1. queue the window to be rebuilt: whatever comes next, it will be
-    2. move the log away, so that reports can be counted in an empty one meanwhile
+    2. move the log away, so that reports can be counted in an empty one meanwhile; one whose entries can be read stays,
+       and only its head and tally are made again
 
     Any set of genuine reports is a valid log, so what is counted between the two is right and only incomplete.
     """
@@ -29,12 +30,19 @@ class UnreadableLogs:
             StoreUnavailableError: repeat it; nothing is lost.
         """
         self._store.unreadable.put({(key.survey_id, key.window_ms) for key in error.logs})
-        moved = [key for key, seen in error.logs.items() if self._store.log.set_aside(key, seen)]
+        log = self._store.log
+        moved = [
+            key
+            for key, seen in error.logs.items()
+            if (log.distrust(key, seen) if key in error.readable else log.set_aside(key, seen))
+        ]
         self._metrics.unreadable.labels("log").inc(len(moved))
         for key in moved:
+            what = "was changed by somebody else" if key in error.readable else "cannot be read"
             logger.error(
-                "%s, window %d, shard %d: its report log cannot be read (%s); set aside, the window is counted again "
+                "%s, window %d, shard %d: its report log %s (%s); set aside, the window is counted again "
                 "from Kafka and has no new estimate until then",
                 *key,
+                what,
                 error,
             )

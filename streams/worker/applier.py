@@ -134,14 +134,22 @@ class Applier:
         Raises:
             RestartRequired: the store did not answer in time.
         """
-        starts = {}
+        starts, again = {}, 0
         for survey in self._surveys.surveys(self._clock()):
             self._shards = max(self._shards, survey.shards)
         for partition, offset in committed.items():
             stored = self._retried(partial(self._log.offsets, topic, partition, self._shards_of(partition)))
             starts[partition] = min([offset or 0, *stored.values()])
+            again += (offset or 0) - starts[partition]
             self._last |= {(topic, partition, shard): value for shard, value in stored.items()}
             self._assigned.add((topic, partition))
+        if again:
+            logger.warning(
+                "Redis lacks %d records of %s that had been counted and acknowledged: it lost writes, is new, or a "
+                "survey has more shards; they are read again",
+                again,
+                topic,
+            )
         return starts
 
     def revoked(self, topic: str, partitions: Iterable[int]) -> None:
@@ -294,6 +302,7 @@ class Applier:
             last_offset=self._last.get((progress.topic, partition, shard), 0),
             next_offset=progress.next_offsets[partition] if owned else 0,
             changes=changes,
+            limit=progress.next_offsets[partition],
         )
 
     def _count_refusals(self, checked: Checked, now_ms: int) -> Counters:

@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
-TOLERATED_MS: Final = 60_000
-"""A larger difference is reported."""
 _ENDS_KEPT: Final = 200
 
 

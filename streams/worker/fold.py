@@ -33,6 +33,8 @@ _CODE: Final = {reason: code for code, reason in enumerate(("", *REASONS))}
 _EXPIRED: Final = len(REASONS) + 1
 _PACK_CODES: Final = np.array([_CODE[reason] for reason in kernels.PACK_FAULTS])
 _REWRITE_ENTRIES: Final = 256
+EXPIRED: Final = "expired"
+"""Why a frame in `Checked.expired` is not counted."""
 
 
 class DeadLetter(NamedTuple):
@@ -60,7 +62,12 @@ class Checked:
     """By survey id and window: when the youngest good frame was sent, as it claims."""
     frames_sent_ms: dict[tuple[str, int], Ints] = field(default_factory=dict)
     """By survey id and window: when each good frame was sent, as it claims."""
+    frames: dict[Key, Ints] = field(default_factory=dict)
+    """The good frames of each log, in the order of its reports, as `kernels.scan_frames` writes them; messages are
+    numbered over all batches."""
     dead_letters: list[DeadLetter] = field(default_factory=list)
+    expired: list[DeadLetter] = field(default_factory=list)
+    """Frames that came too late, if asked for; they are counted and no dead letters."""
     refused: dict[tuple[str, int | None], Counters] = field(default_factory=dict)
     """Rejected and expired reports, by survey id, and by window where the frame's window can be trusted."""
 
@@ -110,6 +117,7 @@ def check(
     now_ms: int,
     *,
     broker_ms: int | None = None,
+    keep_expired: bool = False,
 ) -> Checked:
     """Sort the reports of fetch batches: good ones by (survey, window, shard), dead letters, counters of refused ones.
 
@@ -120,6 +128,7 @@ def check(
         now_ms: the time now, for the lookup of surveys.
         broker_ms: the broker's time, `now_ms` if not given. A report is judged by its record's timestamp; only if its
             window's keys are gone by the broker's time does it count as expired in spite of having come in time.
+        keep_expired: also return the bytes of expired frames.
     """
     checked = Checked()
     broker_ms = now_ms if broker_ms is None else broker_ms
@@ -158,7 +167,7 @@ def check(
 
     for row in np.flatnonzero(codes):
         frames[row, [kernels.START, kernels.LENGTH]] = origins[row]
-        _refuse(checked, batches, joined, frames[row], int(codes[row]), ids[row])
+        _refuse(checked, batches, joined, frames[row], int(codes[row]), ids[row], keep_expired=keep_expired)
     return checked
 
 
@@ -189,12 +198,12 @@ def _judge(survey: Survey, frames: Ints, timestamps: Ints, partition: Ints, part
 
 
 def _opened(survey: Survey, window: Ints, timestamps: Ints) -> Ints:
-    """Return how many rungs were open when frames of these windows came, by the broker's time and the survey's skew.
+    """Return how many rungs were open, or nearly so, when frames of these windows came, by the broker's time.
 
     Rung 0 is open since the start of its window; whether that has come is judged before, as `future`.
     """
-    since_end_ms = timestamps + survey.skew_ms - survey.windows.size_ms - window
-    return 1 + np.searchsorted(np.array(survey.opens_ms[1:]), since_end_ms, side="right").astype(np.int64)
+    since_end_ms = timestamps - survey.windows.size_ms - window
+    return 1 + np.searchsorted(np.array(survey.accepted_ms), since_end_ms, side="right").astype(np.int64)
 
 
 def _take(
@@ -241,10 +250,16 @@ def _group(checked: Checked, survey_id: str, frames: Ints, counts: Ints, packed:
     sent = np.maximum.reduceat(frames[:, kernels.SENT_MS], firsts)
     ends = np.append(np.cumsum(counts)[firsts[1:] - 1], len(packed))
     begin = 0
-    for window_ms, number, sent_ms, end in zip(
-        window[firsts].tolist(), shard[firsts].tolist(), sent.tolist(), ends.tolist(), strict=True
+    for window_ms, number, sent_ms, end, some in zip(
+        window[firsts].tolist(),
+        shard[firsts].tolist(),
+        sent.tolist(),
+        ends.tolist(),
+        np.split(frames, firsts[1:]),
+        strict=True,
     ):
         checked.reports[Key(survey_id, window_ms, number)] = packed[begin:end]
+        checked.frames[Key(survey_id, window_ms, number)] = some
         youngest = checked.sent_ms.get((survey_id, window_ms))
         checked.sent_ms[survey_id, window_ms] = sent_ms if youngest is None else max(youngest, sent_ms)
         begin = end
@@ -277,6 +292,8 @@ def _refuse(
     frame: Ints,
     code: int,
     survey_id: str,
+    *,
+    keep_expired: bool,
 ) -> None:
     length, window_ms = int(frame[kernels.LENGTH]), int(frame[kernels.WINDOW_MS])
     # The header's count is only a claim where the length was not checked against a survey.
@@ -284,17 +301,20 @@ def _refuse(
     reports = max(1, claimed)
     if code == _EXPIRED:
         checked.refuse(survey_id, window_ms, Counters(expired=reports))
-        return
-    reason = REASONS[code - 1]
-    trusted_ms = window_ms if code >= _CODE["rung"] else None
-    checked.refuse(survey_id, trusted_ms, Counters(rejected={reason: reports}))
+        if not keep_expired:
+            return
+        reason, refused = EXPIRED, checked.expired
+    else:
+        reason, refused = REASONS[code - 1], checked.dead_letters
+        trusted_ms = window_ms if code >= _CODE["rung"] else None
+        checked.refuse(survey_id, trusted_ms, Counters(rejected={reason: reports}))
     message = int(frame[kernels.MESSAGE])
     start = int(frame[kernels.START] - joined.starts[message])
     original = joined.values[message][start : start + length]
     for batch in batches:
         if message < len(batch.records):
             offset = batch.records[message].offset
-            checked.dead_letters.append(DeadLetter(batch.topic, batch.partition, offset, reason, original))
+            refused.append(DeadLetter(batch.topic, batch.partition, offset, reason, original))
             return
         message -= len(batch.records)
 

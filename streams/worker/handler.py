@@ -11,9 +11,10 @@ import numpy as np
 from producers.clock import system_clock
 from streams.kafka.messages import FetchBatch, Lag
 from streams.kafka.topic_state import TopicState
+from streams.store.heartbeats import CLOCK_TOLERATED_MS
 from streams.windows.latency import Latencies
 from streams.worker.applier import Applier
-from streams.worker.clock_offset import TOLERATED_MS, ClockOffset
+from streams.worker.clock_offset import ClockOffset
 from streams.worker.retry import RestartRequired
 from streams.worker_metrics import WorkerMetrics
 
@@ -125,7 +126,7 @@ class BatchHandler:
             return
         offset_ms = min(known, key=abs)
         self._metrics.clock_offset.set(offset_ms / 1_000)
-        off = abs(offset_ms) > TOLERATED_MS
+        off = abs(offset_ms) > CLOCK_TOLERATED_MS
         if off and not self._clock_is_off:
             logger.error(
                 "the clock of this worker is %d s %s the broker's; no report is judged by it, but estimates carry its "

@@ -25,6 +25,7 @@ def heartbeat_of(worker: str, metrics: WorkerMetrics, now_ms: int) -> Heartbeat:
     ages = [sample.value for family in metrics.lag_seconds.collect() for sample in family.samples]
     (last_batch,) = (sample.value for family in metrics.last_batch.collect() for sample in family.samples)
     (kafka_up,) = (sample.value for family in metrics.kafka_up.collect() for sample in family.samples)
+    (clock_offset,) = (sample.value for family in metrics.clock_offset.collect() for sample in family.samples)
     buckets = {
         float(sample.labels["le"]): sample.value
         for family in metrics.latency.collect()
@@ -40,6 +41,7 @@ def heartbeat_of(worker: str, metrics: WorkerMetrics, now_ms: int) -> Heartbeat:
         latency_p99_seconds=quantile(buckets, 0.99),
         lag_seconds=max(ages, default=None),
         kafka_up=None if math.isnan(kafka_up) else bool(kafka_up),
+        clock_offset_seconds=clock_offset,
     )
 
 

@@ -81,6 +81,15 @@ def tie_hash(words: Words, row: int) -> np.uint64:
 
 
 @compiled
+def tie_hashes(words: Words) -> Words:
+    """Return the hash of each entry."""
+    hashes = np.empty(len(words), dtype=np.uint64)
+    for row in range(len(words)):
+        hashes[row] = tie_hash(words, row)
+    return hashes
+
+
+@compiled
 def compare(a: Words, row_a: int, b: Words, row_b: int) -> int:
     """Order two entries of one token by rung, then hash, then answer and group as one little-endian number.
 

@@ -28,6 +28,7 @@ from streams.settings import Settings
 from streams.store.connect import open_store
 from streams.store.contract import StoreUnavailableError
 from streams.store.redis import RedisStore
+from streams.windows.counted import ReportsTopic
 from streams.windows.latency import Latencies
 from streams.windows.recompute import Recomputer
 from streams.worker.applier import DEFAULT_SHARDS, Applier
@@ -37,10 +38,12 @@ from streams.worker.faust_batches import BatchApp
 from streams.worker.fold import warm_up
 from streams.worker.handler import BatchHandler
 from streams.worker.heartbeat import HeartbeatLoop
+from streams.worker.likelihoods import LikelihoodMaker
 from streams.worker.retry import EXIT_RESTART
 from streams.worker.table import Table
 from streams.worker.threads import start_thread
-from streams.worker.topic_watch import OtherClusterError, ReportsTopicWatch, take_source
+from streams.worker.topic_source import OtherClusterError, counted_since, take_source
+from streams.worker.topic_watch import ReportsTopicWatch
 from streams.worker_metrics import WorkerMetrics, worker_metrics
 
 logger = logging.getLogger(__name__)
@@ -66,21 +69,20 @@ Rebuild = Callable[[Settings, SurveyList, WorkerMetrics, threading.Event], None]
 
 def run_worker(settings: Settings, rebuild: Rebuild) -> int:
     """Run a worker until SIGTERM or SIGINT; return the exit status."""
-    stopping, no_more_ticks = threading.Event(), threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: stopping.set())
+    stopping, no_more_ticks = _stopping(), threading.Event()
+    patience = Patience(settings.patience_seconds, stopping)
     metrics, latencies = worker_metrics(), Latencies()
     surveys = SurveyFolder(settings.surveys_folder, system_clock())
     server = _serve_metrics(settings, metrics)
     store = open_store(settings)
-    _check_store(settings, store, stopping)
+    _check_store(settings, store, patience)
     # Before Kafka answers: the heartbeat is what names a Kafka that does not.
     start_thread("kafka-watch", lambda: watch_kafka(settings, metrics.kafka_up, no_more_ticks), exit_now)
     beat = HeartbeatLoop(open_store(settings).heartbeats, settings.instance_id, metrics, port=server.server_port)
     heartbeats = start_thread("heartbeat", lambda: beat.run(no_more_ticks), exit_now)
-    _check_topics(settings, stopping)
+    _check_topics(settings, patience)
     topic_watch = TopicWatch(settings, settings.reports_topic)
-    _take_source(settings, store, topic_watch, surveys, stopping)
+    reports = _take_source(settings, store, topic_watch, surveys, patience)
     warm_up()
     publisher = Publisher(settings)
     applier = _applier(settings, store, surveys, publisher, metrics, stopping)
@@ -95,6 +97,7 @@ def run_worker(settings: Settings, rebuild: Rebuild) -> int:
         surveys,
         publish,
         settings.estimates_topic,
+        reports,
         fold=Table.of_log,
         broker_time=lambda: applier.broker_ms,
         metrics=metrics,
@@ -102,6 +105,8 @@ def run_worker(settings: Settings, rebuild: Rebuild) -> int:
     )
     ticks = start_thread("recompute", lambda: recomputer.run(no_more_ticks, settings.tick_ms / 1_000), exit_now)
     start_thread("rebuild", lambda: rebuild(settings, surveys, metrics, no_more_ticks), exit_now)
+    maker = LikelihoodMaker(open_store(settings), surveys, settings.instance_id)
+    start_thread("likelihoods", lambda: maker.run(no_more_ticks), exit_now)
     handler = BatchHandler(settings.reports_topic, applier, metrics, latencies)
 
     def watch(app: BatchApp) -> None:
@@ -121,6 +126,14 @@ def run_worker(settings: Settings, rebuild: Rebuild) -> int:
     else:
         logger.info("stopped")
     return status
+
+
+def _stopping() -> threading.Event:
+    """Return what is set by SIGTERM or SIGINT."""
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stopping.set())
+    return stopping
 
 
 def _serve_metrics(settings: Settings, metrics: WorkerMetrics) -> WSGIServer:
@@ -180,50 +193,56 @@ def _drive(
     return 0
 
 
-def wait_for(
-    what: str,
-    probe: Callable[[], str | None],
-    stopping: threading.Event,
-    *,
-    errors: type[Exception] | tuple[type[Exception], ...],
-    patience_seconds: float,
-) -> None:
-    """Call `probe` with backoff until it returns None; a returned text or an error is logged as the reason.
+class Patience:
+    """How long a starting worker waits for its services, all of them together.
 
-    The process ends with status 75 when `stopping` is set or `patience_seconds` have passed.
+    Args:
+        seconds: the time for all waits, from now on.
+        stopping: ends every wait.
     """
-    state = logs.StateLog(logger, what)
-    attempt, limit = 0, time.monotonic() + patience_seconds
-    while not stopping.is_set():
-        try:
-            reason = probe()
-        except errors as error:
-            reason = str(error)
-        if reason is None:
-            state.up()
-            return
-        state.down(reason)
-        if time.monotonic() >= limit:
-            exit_now(f"{what} was not ready within THAW_PATIENCE_SECONDS={patience_seconds:g}: {reason}")
-        stopping.wait(_BACKOFF_SECONDS[min(attempt, len(_BACKOFF_SECONDS) - 1)])
-        attempt += 1
-    exit_now(f"stopped while waiting for {what}")
+
+    def __init__(self, seconds: float, stopping: threading.Event) -> None:
+        self._seconds, self._limit, self._stopping = seconds, time.monotonic() + seconds, stopping
+
+    def wait_for(
+        self, what: str, probe: Callable[[], str | None], *, errors: type[Exception] | tuple[type[Exception], ...]
+    ) -> None:
+        """Call `probe` with backoff until it returns None; a returned text or an error is logged as the reason.
+
+        The process ends with status 75 when it is told to stop, or no time is left.
+        """
+        state = logs.StateLog(logger, what)
+        attempt = 0
+        while not self._stopping.is_set():
+            try:
+                reason = probe()
+            except errors as error:
+                reason = str(error)
+            if reason is None:
+                state.up()
+                return
+            state.down(reason)
+            if time.monotonic() >= self._limit:
+                exit_now(f"{what} was not ready within THAW_PATIENCE_SECONDS={self._seconds:g}: {reason}")
+            self._stopping.wait(_BACKOFF_SECONDS[min(attempt, len(_BACKOFF_SECONDS) - 1)])
+            attempt += 1
+        exit_now(f"stopped while waiting for {what}")
 
 
-def _check_store(settings: Settings, store: RedisStore, stopping: threading.Event) -> None:
+def _check_store(settings: Settings, store: RedisStore, patience: Patience) -> None:
     warnings: list[str] = []
 
     def probe() -> None:
         warnings[:] = store.durability_warnings()
 
-    wait_for("Redis", probe, stopping, errors=StoreUnavailableError, patience_seconds=settings.patience_seconds)
+    patience.wait_for("Redis", probe, errors=StoreUnavailableError)
     for warning in warnings:
         logger.warning("Redis: %s", warning)
     if warnings and settings.strict:
         raise ConfigurationError("THAW_STRICT=1 refuses this Redis: " + "; ".join(warnings))
 
 
-def _check_topics(settings: Settings, stopping: threading.Event) -> None:
+def _check_topics(settings: Settings, patience: Patience) -> None:
     topics = Topics(settings, timeout_seconds=5.0)
 
     def probe() -> str | None:
@@ -240,26 +259,26 @@ def _check_topics(settings: Settings, stopping: threading.Event) -> None:
         topics.check_rights(reads=[settings.reports_topic], writes=writes, group=f"{settings.prefix}{settings.group}")
         return None
 
-    wait_for("Kafka", probe, stopping, errors=OutsideError, patience_seconds=settings.patience_seconds)
+    patience.wait_for("Kafka", probe, errors=OutsideError)
 
 
 def _take_source(
-    settings: Settings, store: RedisStore, watch: TopicWatch, surveys: SurveyFolder, stopping: threading.Event
-) -> None:
+    settings: Settings, store: RedisStore, watch: TopicWatch, surveys: SurveyFolder, patience: Patience
+) -> ReportsTopic:
     shards = max([DEFAULT_SHARDS, *(survey.shards for survey in surveys.surveys(system_clock()))])
+    topic = settings.reports_topic
+    found = ReportsTopic(topic, settings.partitions)
 
     def probe() -> None:
+        nonlocal found
         state = watch.look()
         if state is not None:
             take_source(store.sources, settings, state, shards=shards)
+            since_ms = counted_since(store, settings, state)
+            found = ReportsTopic(topic, settings.partitions, state.topic_id, since_ms)
 
     try:
-        wait_for(
-            "Kafka or Redis",
-            probe,
-            stopping,
-            errors=(OutsideError, StoreUnavailableError),
-            patience_seconds=settings.patience_seconds,
-        )
+        patience.wait_for("Kafka or Redis", probe, errors=(OutsideError, StoreUnavailableError))
     except OtherClusterError as error:
         raise ConfigurationError(str(error)) from error
+    return found

@@ -15,8 +15,9 @@ from streams.kafka.topic_state import TopicState, TopicWatch
 from streams.kafka.topics import TopicError
 from streams.settings import Settings
 from streams.store.contract import StoreUnavailableError
-from streams.store.redis_sources import RedisSources, Source
+from streams.store.redis_sources import RedisSources
 from streams.worker.handler import BatchHandler
+from streams.worker.topic_source import source_of
 from streams.worker_metrics import WorkerMetrics
 
 logger = logging.getLogger(__name__)
@@ -30,33 +31,6 @@ FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
 
 Exit = Callable[[str], object]
 """Ends the process for this reason; it is safe to restart."""
-
-
-class OtherClusterError(RuntimeError):
-    """The stored offsets and counts belong to another cluster; the message says what to do."""
-
-
-def take_source(sources: RedisSources, settings: Settings, state: TopicState, *, shards: int) -> None:
-    """Check that the stored offsets are those of this topic; start over if it was deleted and made again.
-
-    Raises:
-        OtherClusterError: they are those of another cluster.
-        StoreUnavailableError: the store does not answer.
-    """
-    topic, source = settings.reports_topic, Source(state.cluster_id, state.topic_id)
-    noted = sources.claim(topic, source)
-    if noted.agrees(source):
-        return
-    if noted.cluster_id != source.cluster_id:
-        raise OtherClusterError(
-            f"Redis has counts and offsets of Kafka cluster {noted.cluster_id} under THAW_PREFIX "
-            f"{settings.prefix!r}, and THAW_KAFKA is cluster {source.cluster_id}; both would be added together: "
-            f"set another THAW_PREFIX, or, if that cluster is gone for good, delete the key {sources.key(topic)}"
-        )
-    logger.warning(
-        "%s was deleted and made again; its stored offsets are forgotten, and it is read from its start", topic
-    )
-    sources.start_over(topic, source, partitions=max(settings.partitions, state.partitions), shards=shards)
 
 
 class ReportsTopicWatch:
@@ -102,9 +76,9 @@ class ReportsTopicWatch:
                 f"{topic} has {state.partitions} partitions now, THAW_PARTITIONS is {self._settings.partitions}; set "
                 "it to what the topic has on workers and tools, then `thaw deadletters replay --reason partition`"
             )
-        source = Source(state.cluster_id, state.topic_id)
+        source = source_of(state)
         noted = self._sources.claim(topic, source)
-        began = Source(state.cluster_id, self._topic_id)
+        began = source._replace(topic_id=self._topic_id)
         if not (began.agrees(source) and noted.agrees(source)):
             self._exit(f"{topic} is not the topic that this worker began to read (it was made again)")
         self._topic_id = state.topic_id

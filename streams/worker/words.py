@@ -18,8 +18,17 @@ _BYTE: Final = np.uint64(0xFF)
 
 
 def compiled(function: _Function) -> _Function:
-    """Compile a function when it is first called; it releases the interpreter lock and is kept on disk."""
-    return cast(_Function, numba.njit(nogil=True, cache=True)(function))
+    """Compile a function when it is first called; it releases the interpreter lock.
+
+    The result is kept on disk where there is a place for it: beside the code, in the home folder, or in
+    NUMBA_CACHE_DIR. On a read-only root without any it is compiled again at every start, some seconds.
+    """
+    try:
+        return cast(_Function, numba.njit(nogil=True, cache=True)(function))
+    except RuntimeError as error:
+        if "no locator available" not in str(error):
+            raise
+        return cast(_Function, numba.njit(nogil=True)(function))
 
 
 @compiled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,15 +12,23 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from estimators.estimates import ViewName
+from estimators.mechanism import Quantity
 from producers.survey.survey import Survey
 from streams.cli.terminal.numbers import Scale, axis, scales_of
-from streams.windows.record import AlertBound, EstimateRecord, ValueEstimate
+from streams.windows.record import AlertBound, DerivedEstimate, EstimateRecord, UnexplainedShare, ValueEstimate
 from streams.windows.settled import WindowState, settles_ms, window_state
+from streams.windows.shown_views import BIASED, WORDING, distance_text
 
 BAR_CELLS: Final = 28
 VALUES_SHOWN: Final = 40
 """Values of one table, those with the highest estimates; JSON and CSV have all of them."""
 UNSETTLED_SHOWN: Final = 3
+_ESTIMATED: Final = {
+    ("key", "share"): "share with the key",
+    ("key", "mean"): "mean of its value",
+    ("value", "mean"): "mean",
+}
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 
 
@@ -82,6 +91,7 @@ def survey_view(
     now_ms: int,
     counted_ms: int | None = None,
     signs: Signs = UNICODE,
+    view: ViewName | None = None,
 ) -> RenderableType:
     """Lay out a survey: the newest settled window in full, the settled windows before as lines, open ones by name.
 
@@ -91,6 +101,7 @@ def survey_view(
         now_ms: the time.
         counted_ms: when the newest estimate of any survey was computed.
         signs: what is drawn with.
+        view: which of the views of the newest settled window stands beside its estimates.
     """
     head = Text.assemble((survey.id, "bold"), "  ", (clean(survey.question), "italic"))
     if not records:
@@ -101,7 +112,9 @@ def survey_view(
     if not records:
         return Group(head, Text(f"  no settled window yet{_first(survey, states, now_ms)}", style="yellow"), *waiting)
     newest = records[0]
-    parts: list[RenderableType] = [head, Text(f"  {_title(newest)}", style="dim")]
+    parts: list[RenderableType] = [head, Text(f"  {_title(survey, newest)}", style="dim")]
+    if newest.withheld is not None:
+        return Group(*parts, Text(f"  {newest.withheld.sentence}", style="yellow"), *waiting)
     for scale, labels in scales_of(survey, [row.value for row in newest.values]).items():
         chosen = [row for row in newest.values if row.value in set(labels)]
         rows = sorted(chosen, key=lambda row: -(row.estimate if row.estimate is not None else float("-inf")))
@@ -111,9 +124,13 @@ def survey_view(
             found = {row.value: row.estimate for row in record.values}
             for value, line in past.items():
                 line.append(found.get(value))
-        parts.append(_table(newest, shown, past, scale, signs))
+        parts.append(_table(survey, newest, shown, past, scale, signs, view))
         if len(rows) > len(shown):
             parts.append(Text(f"  {len(rows) - len(shown)} more values; --json and --csv have all", style="dim"))
+    parts += [Text(f"  {_derived(one)}") for one in newest.derived]
+    parts += [Text(f"  {line}") for line in _view_lines(newest, view)]
+    if newest.unexplained is not None:
+        parts.append(Text(f"  {_unexplained(newest.unexplained)}"))
     parts += [Text(f"  {clean(note)}", style="dim") for note in newest.notes]
     if newest.contradicted:
         parts.append(Text(f"  {_contradiction(newest)}", style="bold yellow"))
@@ -121,29 +138,42 @@ def survey_view(
 
 
 def _table(
+    survey: Survey,
     newest: EstimateRecord,
     shown: Sequence[ValueEstimate],
     past: Mapping[str, Sequence[float | None]],
     scale: Scale,
     signs: Signs,
+    view: ViewName | None,
 ) -> Table:
     """Lay out the values of the newest settled window that have one scale, each with its band and its past."""
     numbers = [number for line in past.values() for number in line]
     low, high = scale.ends([*numbers, *(end for row in shown for end in (row.lower, row.upper))])
     alerts = {alert.value: alert for alert in sorted(newest.alerts, key=lambda alert: alert.firing)}
     table = Table(box=None, padding=(0, 1))
-    table.add_column("value", overflow="ellipsis", max_width=30)
-    table.add_column("estimate", justify="right")
+    quantities = {quantity.label: quantity for quantity in survey.mechanism.quantities}
+    named = [quantities.get(row.value, Quantity(row.value)) for row in shown]
+    first = named[0] if named else Quantity("")
+    table.add_column(first.subject, overflow="ellipsis", max_width=30)
+    table.add_column(_ESTIMATED.get((first.subject, first.kind), "estimate"), justify="right")
+    if first.subject == "string":
+        table.add_column("standard error", justify="right", no_wrap=True)
     table.add_column(f"{1 - newest.alpha:.0%} band", justify="right", no_wrap=True)
+    seen = _viewed(newest, view)
+    if seen:
+        table.add_column(f"view: {view}", justify="right", no_wrap=True)
     table.add_column(axis(scale, low, high, BAR_CELLS), no_wrap=True)
     table.add_column(f"last {len(next(iter(past.values()), ()))} settled", no_wrap=True)
     if newest.alerts:
         table.add_column("rule")
-    for row in shown:
-        cells: list[Text] = [
-            Text(clean(row.value)),
-            Text(scale.text(row.estimate)),
-            Text(scale.band(row.lower, row.upper)),
+    for row, quantity in zip(shown, named, strict=True):
+        cells: list[Text] = [_name(survey, quantity), Text(_estimate(row, scale))]
+        if first.subject == "string":
+            cells.append(Text("-" if row.variance is None else scale.text(math.sqrt(row.variance))))
+        cells.append(Text(scale.band(row.lower, row.upper)))
+        if seen:
+            cells.append(Text(scale.text(seen[row.value])))
+        cells += [
             Text(band_bar(row, low, high, signs), style="cyan"),
             Text(sparkline(past[row.value], low, high, signs)),
         ]
@@ -151,6 +181,54 @@ def _table(
             cells.append(_rule(alerts.get(row.value), scale))
         table.add_row(*cells)
     return table
+
+
+def _viewed(record: EstimateRecord, view: ViewName | None) -> dict[str, float]:
+    """Return the shares of a view by value; empty if the window does not have it."""
+    found = next((one for one in record.views if one.name == view), None)
+    if found is None:
+        return {}
+    return {row.value: share for row, share in zip(record.values, found.shares, strict=True)}
+
+
+def _view_lines(record: EstimateRecord, view: ViewName | None) -> list[str]:
+    """Say what the view is; nothing where none is asked for."""
+    if view is None:
+        return []
+    found = next((one for one in record.views if one.name == view), None)
+    if found is None:
+        return [f"this window has no view {view}"]
+    title, about = WORDING[view]
+    return [f"view {view}, {title}: {about} {BIASED}", *filter(None, [distance_text(found)])]
+
+
+def _name(survey: Survey, quantity: Quantity) -> Text:
+    """Return what people read for a label, marked where the mechanism hides only some values."""
+    name = Text(clean(quantity.name or quantity.label))
+    if survey.mechanism.guarantee.protects == "sensitive values":
+        mark, style = ("sensitive", "bold") if quantity.sensitive else ("not hidden", "dim")
+        name.append(f" ({mark})", style=style)
+    return name
+
+
+def _estimate(row: ValueEstimate, scale: Scale) -> str:
+    """Return the estimate; a mean that could be anything is not estimable, and that is said."""
+    return "not estimable" if row.estimate is None and not scale.is_share else scale.text(row.estimate)
+
+
+def _derived(one: DerivedEstimate) -> str:
+    """Return a number that follows from all values together, with its band."""
+    if one.estimate is None:
+        return f"{one.meaning}: not estimable"
+    scale = Scale.of(Quantity("", kind="share" if one.kind == "share" else "mean"))
+    return f"{one.meaning}: {scale.text(one.estimate)} ({scale.band(one.lower, one.upper)})"
+
+
+def _unexplained(found: UnexplainedShare) -> str:
+    scale = Scale.of(Quantity(""))
+    error = scale.text(math.sqrt(found.variance))
+    band = scale.band(found.lower, found.upper)
+    return f"explained by no candidate: {scale.text(found.estimate)}, standard error {error}, {band}"
 
 
 def _unsettled(survey: Survey, windows: Sequence[tuple[EstimateRecord, WindowState]], now_ms: int) -> list[Text]:
@@ -163,7 +241,7 @@ def _unsettled(survey: Survey, windows: Sequence[tuple[EstimateRecord, WindowSta
             "releasing": f"not all rungs released yet, settles in {max(left_ms, 0) / 1_000:.0f} s",
             "waiting": "all rungs released, but not counted yet",
         }[state]
-        lines.append(Text(f"  window from {_when(record)}: {record.users:,} users so far, {why}", style="dim"))
+        lines.append(Text(f"  window from {_when(record)}: {_devices(survey, record)} so far, {why}", style="dim"))
     if len(windows) > UNSETTLED_SHOWN:
         lines.append(Text(f"  {len(windows) - UNSETTLED_SHOWN} more windows are not settled", style="dim"))
     return lines
@@ -175,10 +253,18 @@ def _first(survey: Survey, states: Sequence[tuple[EstimateRecord, WindowState]],
     return "" if soonest is None else f": the first settles in {soonest / 1_000:.0f} s"
 
 
-def _title(record: EstimateRecord) -> str:
+def _devices(survey: Survey, record: EstimateRecord) -> str:
+    """Return how many devices answered: one may send several copies, which are counted each."""
+    copies = survey.mechanism.copies
+    if copies == 1:
+        return f"{record.users:,} users"
+    return f"{round(record.users / copies):,} devices, {record.users:,} copies"
+
+
+def _title(survey: Survey, record: EstimateRecord) -> str:
     rungs = " / ".join(f"{users:,}" for users in record.users_per_rung)
     made = f"{record.method}, rungs = {record.assumption}"
-    return f"newest settled window, from {_when(record)}: {record.users:,} users ({rungs} by rung), {made}"
+    return f"newest settled window, from {_when(record)}: {_devices(survey, record)} ({rungs} by rung), {made}"
 
 
 def _contradiction(record: EstimateRecord) -> str:

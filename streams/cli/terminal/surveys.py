@@ -7,7 +7,10 @@ from pathlib import Path
 
 import click
 
-from producers.survey.survey import Survey
+from producers.clock import system_clock
+from producers.survey.folder import SurveyFolder
+from producers.survey.survey import Survey, load_survey
+from streams.settings import Settings
 
 
 def surveys_named(known: Sequence[Survey], name: str | None, folder: Path, *, missing: str = "survey") -> list[Survey]:
@@ -27,3 +30,17 @@ def surveys_named(known: Sequence[Survey], name: str | None, folder: Path, *, mi
         ids = ", ".join(survey.id for survey in known) or "none"
         raise click.ClickException(f"no {missing} {name!r} in {folder}; it has: {ids}")
     return found
+
+
+def survey_called(survey: str, settings: Settings) -> Survey:
+    """Return a survey by the path of its file, or by its name or id in the survey folder.
+
+    Raises:
+        SurveyError: the file is refused.
+        click.ClickException: there is none.
+    """
+    if Path(survey).is_file():
+        return load_survey(survey)
+    folder, now_ms = settings.surveys_folder, system_clock()
+    known = SurveyFolder(folder, now_ms).surveys(now_ms)
+    return surveys_named(known, survey, folder, missing="file and no survey")[0]

@@ -54,6 +54,7 @@ export const api = {
   windows: (id, limit, { from = null, to = null } = {}) =>
     get(`${survey(id)}/windows?limit=${limit}${from === null ? "" : `&from_ms=${from}`}${to === null ? "" : `&to_ms=${to}`}`),
   window: (id, start) => get(`${survey(id)}/windows/${start}`),
+  views: (id, start, ask = null) => get(`${survey(id)}/windows/${start}/views${ask === null ? "" : `?ask=${ask}`}`),
   history: (id, start) => get(`${survey(id)}/windows/${start}/history`),
 };
 

@@ -85,7 +85,7 @@ function showHealth() {
   if (now === null) return;
   overview.setHealth(now);
   for (const entry of now.surveys) {
-    if (view?.info.id === entry.survey) view.showHealth({ ...entry, down: now.store !== "up" });
+    if (view?.info.id === entry.survey) view.showHealth({ ...entry, down: now.store !== "up", epsilon: now.epsilon_audits.find(({ survey }) => survey === entry.survey) });
     const link = byId("nav").querySelector(`[data-key="${CSS.escape(entry.survey)}"]`);
     if (link) setAttribute(link, "data-stale", entry.state === "stale");
   }

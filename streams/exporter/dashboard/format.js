@@ -19,8 +19,36 @@ function digits(half) {
 
 /** What the survey estimates under one label. */
 export function quantityOf(info, index) {
-  return { kind: info.quantities[index] ?? "share", unit: info.units?.[index] ?? "", meaning: info.meanings?.[index] ?? "" };
+  const of = (column, otherwise) => info[column]?.[index] ?? otherwise;
+  return {
+    kind: of("quantities", "share"), unit: of("units", ""), meaning: of("meanings", ""), name: of("names", info.values[index]),
+    subject: of("subjects", "value"), low: of("lows", 0), high: of("highs", 1), sensitive: of("sensitive", false),
+  };
 }
+
+/** Whether numbers of two quantities belong on one axis. */
+export const sameScale = (one, other) => one.kind === other.kind && one.unit === other.unit && one.low === other.low && one.high === other.high;
+
+/** Where a label is one of the two quantities of a key: the position of the other one; -1 if there is none. */
+export function partnerOf(info, index) {
+  const own = quantityOf(info, index);
+  return own.subject !== "key" ? -1 : info.values.findIndex((_, other) => other !== index && quantityOf(info, other).name === own.name);
+}
+
+/** The name of a label in a sentence: a key with what is estimated about it. */
+export function spoken(info, index) {
+  const { kind, name, subject } = quantityOf(info, index);
+  return subject !== "key" ? name : kind === "share" ? `share with ${name}` : `mean of ${name}`;
+}
+
+/** Whether the two shares of a window complement each other: a yes/no question, of which one line says everything. */
+export function isYesNo(info, window) {
+  const [one, other, ...more] = window?.values ?? [];
+  return other !== undefined && more.length === 0 && info.quantities.every((kind) => kind === "share") && Math.abs(one.estimate + other.estimate - 1) < 1e-9;
+}
+
+/** Devices behind the reports of a window: one device may send several copies. */
+export const devicesOf = (info, users) => Math.round(users / (info.copies ?? 1));
 
 const isShare = (quantity) => quantity.kind === "share";
 const withUnit = (text, quantity) => (isShare(quantity) ? `${text} %` : quantity.unit ? `${text} ${quantity.unit}` : text);
@@ -57,6 +85,7 @@ export function points(half, quantity) {
 export const halfWidth = (row) => (Number.isFinite(row.lower) && row.upper > row.lower ? (row.upper - row.lower) / 2 : null);
 
 /** The same row with the band that holds for all values of the window at once. */
+export const OF_ALL = " of all values at once";
 export const atOnce = (row) => ({ ...row, lower: row.simultaneous_lower, upper: row.simultaneous_upper });
 
 export function span(ms) {
@@ -92,7 +121,7 @@ export function epsilonText(value) {
 
 function between(row, quantity, of) {
   const half = halfWidth(row);
-  if (half === null) return "not known yet";
+  if (half === null) return isShare(quantity) ? "not known yet" : "not estimable";
   const [from, to] = ends(row, quantity);
   if (!isShare(quantity)) return `between ${from} and ${to}`;
   if (row.upper <= 0) return `next to none${of}`;
@@ -110,7 +139,7 @@ export function sentence(window, row, quantity, claim = "") {
   const sure = `${Number((100 * (1 - window.alpha)).toPrecision(4))} % sure${claim}`;
   const spent = epsilonSpent(window);
   const cost = spent === null ? "without a local privacy guarantee" : `epsilon up to ${epsilon(spent)}`;
-  return `${between(row, quantity, of)}, ${sure}, ${count(window.users)} devices, ${cost}`;
+  return `${between(row, quantity, of)}, ${sure}, ${count(window.devices ?? window.users)} devices, ${cost}`;
 }
 
 export function plural(amount, one, many = `${one}s`) {

@@ -3,6 +3,7 @@
 import { h, setAttribute, setText, svg } from "./dom.js";
 import { compact, count, plural, span } from "./format.js";
 import { term } from "./help.js";
+import { epsilonNote } from "./surveystate.js";
 import { time } from "./zone.js";
 
 const MARKS = { ok: "✓", warn: "!", bad: "✕", none: "·", unknown: "?" };
@@ -52,11 +53,13 @@ const TILES = {
     const p50 = workers.find((worker) => worker.alive && worker.latency_p50_seconds !== null)?.latency_p50_seconds;
     return [status === "ok" ? "ok" : "bad", span(now - last), p50 === undefined ? "ago" : `ago; device to estimate ${p50.toFixed(1)} s`];
   },
-  canary({ canary }) {
-    if (canary === null) return ["none", "–", "no settled canary window yet"];
+  canary({ canary, epsilon_audits: audits }) {
+    const audit = audits.find(({ exceeded }) => exceeded) ?? audits[0];
+    const proven = audit === undefined ? "" : `; ${epsilonNote(audit)}`;
+    if (canary === null) return [audit?.exceeded ? "bad" : "none", "–", `no settled canary window yet${proven}`];
     const wrong = Math.abs(canary.z) > canary.limit;
-    return [wrong ? "bad" : "ok", `${canary.z < 0 ? "−" : "+"}${Math.abs(canary.z).toFixed(1)} σ`,
-      wrong ? `out of calibration at ${canary.value}` : `from the truth, limit ${canary.limit.toFixed(1)}`];
+    return [wrong || audit?.exceeded ? "bad" : "ok", `${canary.z < 0 ? "−" : "+"}${Math.abs(canary.z).toFixed(1)} σ`,
+      `${wrong ? `out of calibration at ${canary.value}` : `from the truth, limit ${canary.limit.toFixed(1)}`}${proven}`];
   },
 };
 

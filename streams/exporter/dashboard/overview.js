@@ -4,7 +4,7 @@ import { h, keyed, setAttribute, setText, svg } from "./dom.js";
 import { overviewRows } from "./exportrows.js";
 import { saveCsv } from "./export.js";
 import { saveButton } from "./figures.js";
-import { ends, halfWidth, number, plural, quantityOf } from "./format.js";
+import { OF_ALL, atOnce, devicesOf, ends, halfWidth, number, plural, quantityOf, spoken } from "./format.js";
 import { newestSettled, isSettled } from "./settled.js";
 import { go, state, surveyAddress } from "./state.js";
 import { ageText } from "./surveystate.js";
@@ -14,9 +14,11 @@ import { time } from "./zone.js";
 const WINDOWS_SHOWN = 30;
 const MATCHES_SHOWN = 4;
 
-/** The value with the highest lower bound of a window. */
-function firstValue(window) {
-  return window.values.reduce((best, row, index) => ((row.lower ?? -Infinity) > (window.values[best].lower ?? -Infinity) ? index : best), 0);
+/** The share with the highest lower bound of a window; a mean only where nothing else is estimated. */
+function firstValue(info, window) {
+  const shares = info.quantities.includes("share");
+  const rank = (index) => (shares && info.quantities[index] !== "share" ? -Infinity : window.values[index].lower ?? -Infinity);
+  return window.values.reduce((best, _, index) => (rank(index) > rank(best) ? index : best), 0);
 }
 
 class Card {
@@ -28,7 +30,7 @@ class Card {
     this.age = h("span", { class: "chip" });
     this.headline = h("p", { class: "headline" });
     this.number = h("strong", {});
-    this.value = h("span", { class: "headline-value" });
+    this.value = h("span", { class: "headline-value", dir: "auto" });
     this.band = h("span", { class: "headline-band" });
     this.headline.append(this.value, this.number, this.band);
     this.meta = h("p", { class: "card-meta" });
@@ -59,7 +61,7 @@ class Card {
   /** What the card shows: {info, freshness, window, index}. */
   seen() {
     const window = newestSettled(this.store.sorted);
-    return { info: this.info, freshness: this.health?.state ?? "unknown", window, index: window === null ? 0 : firstValue(window) };
+    return { info: this.info, freshness: this.health?.state ?? "unknown", window, index: window === null ? 0 : firstValue(this.info, window) };
   }
 
   draw() {
@@ -74,24 +76,26 @@ class Card {
     if (known) this.drawHeadline(window, index);
     else {
       const open = this.store.sorted.at(-1);
-      const text = unknown ? "unknown" : outcome === null ? "reading …" : open ? "no window settled yet" : "no estimates yet";
+      const text = unknown ? "unknown" : outcome === null ? "reading …" : open ? (open.withheld ? "no estimate published yet" : "no window settled yet") : "no estimates yet";
       setText(this.value, text);
       setText(this.number, "");
       setText(this.band, "");
-      setText(this.meta, unknown ? outcome ?? "Redis does not answer" : open ? `${plural(open.users, "device")} in the newest window` : "");
+      setText(this.meta, unknown ? outcome ?? "Redis does not answer" : open ? open.withheld?.text ?? `${plural(devicesOf(this.info, open.users), "device")} in the newest window` : "");
       setAttribute(this.line, "points", "");
       setAttribute(this.area, "points", "");
     }
   }
 
   drawHeadline(window, index) {
-    const row = window.values[index];
+    // The value was chosen because it is first: the band of all values at once holds for it too, its own band does not.
+    const row = atOnce(window.values[index]);
     const quantity = quantityOf(this.info, index);
-    setText(this.value, this.info.values[index]);
+    setText(this.value, spoken(this.info, index));
     setAttribute(this.value, "title", this.info.values[index]);
     setText(this.number, number(row.estimate, quantity, halfWidth(row) ?? 0.01));
     setText(this.band, halfWidth(row) === null ? "" : ends(row, quantity).join(" – "));
-    setText(this.meta, `${plural(window.users, "device")} · window of ${time(window.window_start_ms, this.info.window_step_ms, this.clock())} · ${plural(this.info.values.length, "value")}`);
+    setAttribute(this.band, "title", `${Number((100 * (1 - window.alpha)).toPrecision(4))} % sure${this.info.values.length > 1 ? OF_ALL : ""}`);
+    setText(this.meta, `${plural(devicesOf(this.info, window.users), "device")} · window of ${time(window.window_start_ms, this.info.window_step_ms, this.clock())} · ${plural(this.info.values.length, "value")}`);
     const rows = this.store.sorted.filter(isSettled).map((one) => ({ x: one.window_start_ms, ...one.values[index] })).filter((one) => halfWidth(one) !== null);
     const most = Math.max(...rows.map(({ upper }) => upper));
     const least = Math.min(...rows.map(({ lower }) => lower));

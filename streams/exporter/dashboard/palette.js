@@ -20,3 +20,11 @@ export function faded(colour, alpha) {
   const hex = Math.round(alpha * 255).toString(16).padStart(2, "0");
   return `${colour}${hex}`;
 }
+
+/** The colour of a part between 0 and 1, pale to strong; what is not above 0 has the paper's colour. */
+export function shareColour(part, dark) {
+  const [low, middle, high] = dark ? [[30, 37, 46], [44, 110, 150], [150, 220, 255]] : [[244, 247, 250], [110, 174, 214], [0, 60, 110]];
+  const share = Math.min(1, Math.max(0, part));
+  const [from, to, along] = share < 0.5 ? [low, middle, 2 * share] : [middle, high, 2 * share - 1];
+  return `rgb(${from.map((start, i) => Math.round(start + (to[i] - start) * along)).join(" ")})`;
+}

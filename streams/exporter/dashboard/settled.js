@@ -2,7 +2,8 @@
 
 import { span } from "./format.js";
 
-export const isSettled = (window) => window.state === "settled";
+/** Whether a window has final numbers. One whose survey publishes none yet (too few devices) has no numbers at all. */
+export const isSettled = (window) => window.state === "settled" && !window.withheld;
 
 /** The newest settled window of a list that begins with the oldest one; null before a window has settled. */
 export const newestSettled = (windows) => windows.findLast(isSettled) ?? null;
@@ -15,6 +16,7 @@ export function newer(known, other) {
 
 /** Why the numbers of a window are not settled; empty for a settled one. */
 export function openText(window, now) {
+  if (window.withheld) return window.withheld.text;
   if (window.state === "open") return `open for another ${span(window.window_end_ms - now)}`;
   if (window.state === "releasing") return `not all rungs released yet, settles in ${span(window.settles_ms - now)}`;
   return window.state === "waiting" ? "all rungs released, but not counted yet" : "";
@@ -22,6 +24,8 @@ export function openText(window, now) {
 
 /** What is said in place of a headline before a window has settled. */
 export function waitText(windows, now) {
+  const held = windows.at(-1)?.withheld;
+  if (held) return `No estimate is published yet: ${held.text}.`;
   const first = windows.find((window) => window.settles_ms > now);
   return first ? `No window is settled yet: first settled window in ${span(first.settles_ms - now)}.`
     : "No window is settled yet: all rungs are released, but the reports are not counted yet.";

@@ -1,7 +1,7 @@
 // What is shown is in the address, so that every view has a link and the back button works: survey, value, window,
-// time range, search, time zone. Unknown and malformed parameters are ignored.
+// time range, search, view, time zone. Unknown and malformed parameters are ignored.
 
-const NAMES = ["survey", "value", "window", "from", "to", "last", "q", "tz", "theme"];
+const NAMES = ["survey", "value", "window", "from", "to", "last", "q", "view", "tz", "theme"];
 const listeners = new Set();
 
 /** Milliseconds as the shortest ISO text in UTC; also for file names and exports. */
@@ -32,7 +32,7 @@ function parse(search) {
   return {
     survey: asked.get("survey"), value: asked.get("value"), window: readTime(asked.get("window")),
     from: fixed ? from : null, to: fixed ? to : null, last: fixed ? null : readSpan(asked.get("last")),
-    q: asked.get("q") ?? "", tz: asked.get("tz"), theme: asked.get("theme"),
+    q: asked.get("q") ?? "", view: asked.get("view"), tz: asked.get("tz"), theme: asked.get("theme"),
   };
 }
 

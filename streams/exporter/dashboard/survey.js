@@ -1,8 +1,9 @@
 // The page of one survey: charts with a sentence each, and the values. All panels show the same window: the chosen one, or
 // the newest that has settled.
 
+import { CellFigures } from "./cells.js";
 import { h, keyed, setAttribute, setText } from "./dom.js";
-import { count, ends, epsilonText, halfWidth, number, plural, points, quantityOf, sentence, span } from "./format.js";
+import { OF_ALL, atOnce, count, devicesOf, ends, epsilonText, halfWidth, isYesNo, number, plural, points, quantityOf, sameScale, sentence, span, spoken } from "./format.js";
 import { Figure } from "./figures.js";
 import { historyRows, usersRows, valuesRows, windowsRows } from "./exportrows.js";
 import { term } from "./help.js";
@@ -12,7 +13,7 @@ import { rungColour, valueColour } from "./palette.js";
 import { askedRange, RangeControl } from "./range.js";
 import { contradictionText, isSettled, newestSettled, openText, waitText } from "./settled.js";
 import { address, go, state } from "./state.js";
-import { ageText } from "./surveystate.js";
+import { ageText, epsilonSentence } from "./surveystate.js";
 import { isDark } from "./theme.js";
 import { UsersChart } from "./userschart.js";
 import { ValuesTable } from "./values.js";
@@ -34,7 +35,7 @@ export class SurveyView {
     this.info = info;
     this.clock = clock;
     this.store = new WindowStore(info, clock, () => this.changed());
-    this.names = shortNames(info.values, NAME_LENGTH);
+    this.names = shortNames(info.values.map((_, index) => quantityOf(info, index).name), NAME_LENGTH);
     this.held = null;
     this.order = [];
     this.drawn = [];
@@ -52,15 +53,18 @@ export class SurveyView {
     this.chooser = new WindowChooser(this);
     this.buildFigures();
     this.warning = h("p", { class: "warning", role: "status", hidden: true });
+    this.proven = h("span", {});
+    this.epsilon = h("p", { class: "proven", data: { role: "epsilon" }, hidden: true }, term("proven epsilon", "Canary devices"), ": ", this.proven);
     this.empty = h("div", { class: "card empty", role: "status" });
     this.link = h("a", { class: "small-button", "data-inside": "", href: "/", title: "The address of exactly what is seen now" }, "Permalink");
-    this.grid = h("div", { class: "grid", hidden: true }, this.chart1.node, this.values.node, this.chart2.node, this.chart3.node);
+    this.grid = h("div", { class: "grid", hidden: true }, this.chart1.node, this.values.node, ...this.cells.nodes, this.chart2.node, this.chart3.node);
     this.node = h("section", { class: "survey", id: info.id, data: { survey: info.id }, "aria-labelledby": `${info.id}-title` },
       h("div", { class: "survey-head" },
-        h("div", {}, h("h2", { id: `${info.id}-title`, tabindex: -1 }, info.question),
+        h("div", {}, h("h2", { id: `${info.id}-title`, tabindex: -1, dir: "auto" }, info.question),
           h("p", { class: "about" }, h("code", {}, info.id), " · ", term("mechanism", info.mechanism), " · ", term("window", `windows of ${span(info.window_size_ms)}`),
             info.canary ? [" · ", term("canary", "canary with known truth")] : "", info.epsilons.length === 1 ? "" : ASSUMED[info.rungs])),
         h("div", { class: "survey-end" }, term("ladder", "Ladder"), this.ladder, this.age)),
+      this.epsilon,
       h("div", { class: "controls" }, this.range.node, this.chooser.node, this.link),
       this.warning, this.empty, this.grid,
       h("p", { class: "guarantee" }, info.guarantee));
@@ -80,7 +84,8 @@ export class SurveyView {
     this.chart1 = figure(["Estimates over ", term("window", "windows")], "windows", () => windowsRows(info, this.store.sorted, this.drawn));
     this.chart1.node.insertBefore(this.legend, this.chart1.body);
     this.chart2 = figure(["One window's ", term("estimate history", "history")], "history", () => historyRows(info, this.current(), this.points(), this.focus));
-    this.chart3 = figure(["Users per ", term("rung", "rung")], "users", () => usersRows(info, this.store.sorted));
+    this.chart3 = figure(["Devices per ", term("rung", "rung")], "users", () => usersRows(info, this.store.sorted));
+    this.cells = new CellFigures(this);
     this.values = new ValuesTable(info, {
       chosen: (index) => this.choose(index), changed: () => this.draw(),
       exported: () => ({ name: `${info.id}-values`, ...valuesRows(info, this.current(), this.listed(this.quantity(this.focus))) }),
@@ -105,6 +110,7 @@ export class SurveyView {
   /** Free the charts: they listen to the window's size. */
   leave() {
     for (const chart of [this.windowsChart, this.historyChart, this.usersChart]) chart.destroy();
+    this.cells.leave();
   }
 
   hear(window) {
@@ -168,16 +174,17 @@ export class SurveyView {
     this.drawHistory(window ?? sorted.at(-1), dark);
     this.drawUsers(window, dark);
     this.drawValues(window, dark);
+    this.cells.draw(window, this.listed(this.quantity(this.focus)), dark);
     this.drawLink(window);
   }
 
   /** Whether anything that is drawn has changed. Times that count down are drawn only for windows that have not settled. */
   isNews(window, dark) {
     const { store, values } = this;
-    const figures = [this.chart1, this.chart2, this.chart3];
+    const figures = [this.chart1, this.chart2, this.chart3, ...this.cells.figures];
     const charts = [this.windowsChart, this.historyChart, this.usersChart];
     const open = window === null || !isSettled(window) ? this.clock() : store.histories.get(window.window_start_ms)?.length;
-    const now = [store.sorted, window, open, state.value, state.q, state.window, dark, zoneName(), values.all, ...figures.map(({ details }) => details.open), ...charts.map(({ shape }) => shape)];
+    const now = [store.sorted, window, open, state.value, state.q, state.window, state.view, values.views.found, values.views.trouble, dark, zoneName(), values.all, ...figures.map(({ details }) => details.open), ...charts.map(({ shape }) => shape)];
     const same = this.before !== undefined && now.every((part, i) => part === this.before[i]);
     this.before = now;
     return !same;
@@ -205,9 +212,14 @@ export class SurveyView {
     this.found = asked === "" ? all : all.filter(({ index }) => matches(this.info.values[index]));
     this.order = this.found.length ? this.found : all;
     const chosen = this.info.values.indexOf(state.value);
-    this.focus = chosen >= 0 ? chosen : this.order[0].index;
-    const kind = this.quantity(this.focus).kind;
-    const wanted = this.order.filter(({ index }) => this.quantity(index).kind === kind).slice(0, VALUES_DRAWN).map(({ index }) => index);
+    // Of the two quantities of a key the share comes first: a mean is of those who have the key.
+    // A number and its square have no order: the number, which the survey names first, comes first.
+    const apart = this.order.some(({ index }) => !sameScale(this.quantity(index), this.quantity(this.order[0].index)));
+    const first = this.order.find(({ index }) => this.quantity(index).kind === "share") ?? (apart ? this.order.find(({ index }) => index === 0) : null) ?? this.order[0];
+    this.focus = chosen >= 0 ? chosen : first.index;
+    const own = this.quantity(this.focus);
+    const most = isYesNo(this.info, settled) ? 1 : VALUES_DRAWN;
+    const wanted = most === 1 ? [this.focus] : this.order.filter(({ index }) => sameScale(this.quantity(index), own)).slice(0, most).map(({ index }) => index);
     if (!wanted.includes(this.focus)) wanted[Math.max(0, Math.min(wanted.length, VALUES_DRAWN - 1))] = this.focus;
     const kept = this.drawn.map((index) => (wanted.includes(index) ? index : null));
     for (const index of wanted.sort((a, b) => a - b)) {
@@ -231,22 +243,37 @@ export class SurveyView {
   drawWindows(window, dark) {
     const { focus, info, store: { sorted } } = this;
     const quantity = this.quantity(focus);
-    const values = this.drawn.map((index) => ({ index, label: info.values[index], short: this.names[index], colour: this.colour(index, dark), focused: index === focus }));
+    const values = this.drawn.map((index) => ({ index, label: spoken(info, index), short: this.names[index], colour: this.colour(index, dark), focused: index === focus }));
     keyed(this.legend, this.drawn, (index) => index,
       (index) => h("button", { type: "button", class: "legend-item", title: info.values[index], on: { click: () => this.choose(index) } },
-        h("i", { "aria-hidden": "true" }), h("span", {}, info.values[index])),
+        h("i", { "aria-hidden": "true" }), h("span", { dir: "auto" }, this.quantity(index).name)),
       (node, index) => {
         node.firstElementChild.style.background = this.colour(index, dark);
         setAttribute(node, "aria-pressed", index === focus);
       });
     this.windowsChart.update({ windows: sorted, values, quantity, stepMs: info.window_step_ms, marked: window?.window_start_ms, dark });
     this.chart1.say(window === null ? waitText(sorted, this.clock())
-      : `${info.values[focus]}, ${this.named(window)}: ${sentence(window, window.values[focus], quantity)}.`);
+      : `${spoken(info, focus)}, ${this.named(window)}: ${this.claim(window, quantity)}.${this.complement(window, quantity)}`);
+    this.legend.hidden = info.values.length === 1;
     this.chart1.list(() => [["window", ...values.flatMap(({ label }) => [label, "from", "to"])],
       [...sorted].reverse().map((one) => [this.marked(one), ...values.flatMap(({ index }) => {
         const cell = one.values[index];
         return [number(cell.estimate, quantity, halfWidth(cell) ?? 0.01), ...ends(cell, quantity)];
       })])]);
+  }
+
+  /** What is said of the highlighted value: with its own band if a person chose it, for all values at once if its rank did. */
+  claim(window, quantity) {
+    const row = window.values[this.focus];
+    const chosen = this.info.values.includes(state.value) || this.info.values.length === 1;
+    return chosen ? sentence(window, row, quantity) : sentence(window, atOnce(row), quantity, OF_ALL);
+  }
+
+  /** What a yes/no question says about its other answer. */
+  complement(window, quantity) {
+    if (!isYesNo(this.info, window) || halfWidth(window.values[this.focus]) === null) return "";
+    const other = 1 - this.focus;
+    return ` So ${spoken(this.info, other)} ${ends(window.values[other], quantity).join(" to ")}.`;
   }
 
   /** The history of the window of all panels, for the highlighted value. */
@@ -272,7 +299,7 @@ export class SurveyView {
     const known = history.filter((point) => halfWidth(point) !== null);
     const first = known.find((point) => point.time_ms >= window.window_end_ms) ?? known[0];
     const highest = (known.at(-1)?.users ?? []).findLastIndex((users) => users > 0);
-    this.chart2.say(known.length > 1 ? `${info.values[focus]}, ${this.named(window)}: from ${points(halfWidth(first), quantity)} when it closed to `
+    this.chart2.say(known.length > 1 ? `${spoken(info, focus)}, ${this.named(window)}: from ${points(halfWidth(first), quantity)} when it closed to `
       + `${points(halfWidth(known.at(-1)), quantity)} now, with answers up to rung ${highest} of 0 to ${info.epsilons.length - 1}.`
       : history.length > 0 && known.length === 0 ? `${info.values[focus]} has no history in the ${this.named(window)}: it is kept for the most frequent values.`
         : `The ${this.named(window)} has no history yet.`);
@@ -284,12 +311,12 @@ export class SurveyView {
   drawUsers(chosen, dark) {
     const { info, store: { sorted } } = this;
     const window = chosen ?? sorted.at(-1);
-    this.usersChart.update({ windows: sorted, rungs: info.epsilons.length, stepMs: info.window_step_ms, marked: chosen?.window_start_ms, dark });
-    const parts = window.users_per_rung.map((users, rung) => `${count(users)} at epsilon ${epsilonText(window.epsilons[rung])}`);
+    this.usersChart.update({ windows: sorted, copies: info.copies ?? 1, rungs: info.epsilons.length, stepMs: info.window_step_ms, marked: chosen?.window_start_ms, dark });
+    const parts = window.users_per_rung.map((users, rung) => `${count(devicesOf(info, users))} at epsilon ${epsilonText(window.epsilons[rung])}`);
     const name = this.named(window);
-    this.chart3.say(`${name[0].toUpperCase()}${name.slice(1)}: ${plural(window.users, "device")}, ${parts.join(", ")}.`);
+    this.chart3.say(`${name[0].toUpperCase()}${name.slice(1)}: ${plural(devicesOf(info, window.users), "device")}, ${parts.join(", ")}.${info.copies > 1 ? ` Each sends ${info.copies} copies.` : ""}`);
     this.chart3.list(() => [["window", "devices", ...info.epsilons.map((e) => `ε ${epsilonText(e)}`)],
-      [...sorted].reverse().map((one) => [this.marked(one), count(one.users), ...one.users_per_rung.map(count)])]);
+      [...sorted].reverse().map((one) => [this.marked(one), ...[one.users, ...one.users_per_rung].map((users) => count(devicesOf(info, users)))])]);
   }
 
   /** The values of the table: those that match the search, of the highlighted value's kind. */
@@ -333,6 +360,11 @@ export class SurveyView {
     for (const node of [this.age, this.node]) {
       setAttribute(node, "data-stale", entry.state === "stale");
       setAttribute(node, "data-freshness", entry.state);
+    }
+    this.epsilon.hidden = entry.epsilon === undefined;
+    if (entry.epsilon !== undefined) {
+      setText(this.proven, epsilonSentence(entry.epsilon));
+      setAttribute(this.epsilon, "class", entry.epsilon.exceeded ? "warning" : "proven");
     }
   }
 }

@@ -13,13 +13,13 @@ export class UsersChart extends Chart {
     this.picked = picked;
   }
 
-  update({ windows, rungs, stepMs, marked, dark }) {
+  update({ windows, copies, rungs, stepMs, marked, dark }) {
     this.marked = marked;
     // Each series holds the users of its rung and of all higher ones, so that later, shorter bars cover earlier ones:
     // the highest rung is at the bottom.
     const data = [windows.map((window) => window.window_start_ms / 1000)];
     for (let rung = 0; rung < rungs; rung += 1) {
-      data.push(windows.map((window) => window.users_per_rung.slice(rung).reduce((sum, users) => sum + users, 0)));
+      data.push(windows.map((window) => window.users_per_rung.slice(rung).reduce((sum, users) => sum + users, 0) / copies));
     }
     this.most = Math.max(1, ...data[1]);
     this.starts = windows.map((window) => window.window_start_ms);

@@ -1,7 +1,8 @@
 -- All that one batch of messages does to one shard number, or none of it.
 --
 -- KEYS  offset; then for each change: log, head, tally, total
--- ARGV  last offset of this writer, next offset, lifetime of keys that belong to no window (ms); then for each change:
+-- ARGV  last offset of this writer, next offset, lifetime of keys that belong to no window (ms), offset below which all
+--       reports of the changes lie; then for each change:
 --       stamp folded on ('' if the log was empty), new stamp, expiry (ms since the epoch), mode (append, rewrite, check),
 --       entries, entries in the log afterwards (stored as records), accepted, length of the tally,
 --       number of counters, (name, amount)..., number of patches, (position, bytes)...
@@ -15,8 +16,7 @@ if stored < tonumber(ARGV[1]) then
   return {-1, stored}
 end
 
-local function matches(stamp, log, head, tally, tally_bytes)
-  local held = redis.call('HMGET', head, 'stamp', 'chunks')
+local function matches(stamp, held, log, tally, tally_bytes)
   if stamp == '' then
     return not held[1] and redis.call('EXISTS', log) == 0
   end
@@ -25,15 +25,8 @@ local function matches(stamp, log, head, tally, tally_bytes)
     and redis.call('STRLEN', tally) == tally_bytes
 end
 
--- A counter that is no number starts again.
-local function add(key, counter, amount)
-  if type(redis.pcall('HINCRBY', key, counter, amount)) == 'table' then
-    redis.call('HSET', key, counter, amount)
-  end
-end
-
 local reply = {0}
-local key, at, change = 2, 4, 0
+local key, at, change = 2, 5, 0
 while key <= #KEYS do
   local log, head, tally, total = KEYS[key], KEYS[key + 1], KEYS[key + 2], KEYS[key + 3]
   local stamp, fresh, expires, mode = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
@@ -43,7 +36,8 @@ while key <= #KEYS do
   local patches_at = counters_at + 2 * tonumber(ARGV[at + 8]) + 1
   local next_at = patches_at + 2 * tonumber(ARGV[patches_at - 1])
 
-  if matches(stamp, log, head, tally, tally_bytes) then
+  local held = redis.call('HMGET', head, 'stamp', 'chunks', 'limit')
+  if matches(stamp, held, log, tally, tally_bytes) then
     if mode ~= 'check' then
       local segments = redis.call('RPUSH', log, entries)
       redis.call('PEXPIREAT', log, expires)
@@ -56,7 +50,16 @@ while key <= #KEYS do
         redis.call('SETRANGE', tally, ARGV[patch], ARGV[patch + 1])
       end
       redis.call('PEXPIREAT', tally, expires)
-      redis.call('HSET', head, 'stamp', fresh, 'chunks', segments, 'records', log_entries)
+      local limit = held[3]
+      if (tonumber(limit) or 0) < tonumber(ARGV[4]) then
+        limit = ARGV[4]
+      end
+      if limit and (held[3] or stamp == '') then
+        redis.call('HSET', head, 'stamp', fresh, 'chunks', segments, 'records', log_entries, 'limit', limit)
+      else
+        -- The limit of a log that has none is not known, and stays so.
+        redis.call('HSET', head, 'stamp', fresh, 'chunks', segments, 'records', log_entries)
+      end
       add(head, 'applied', accepted)
       add(total, 'applied', accepted)
     end

@@ -1,0 +1,142 @@
+"""`thaw device`: show what left a device, what it cost and means."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import os
+from pathlib import Path
+
+import click
+
+from producers.clock import system_clock
+from producers.device.ledger import Ledger, LedgerError
+from producers.device.page import page_of
+from producers.device.statement import SUSPICION, Level, Statement, as_data, meaning, read_statement
+
+_MOST_WINDOWS = 10
+
+
+@click.group("device")
+def command() -> None:
+    """Read the ledger of a device, as its owner."""
+
+
+@command.command("show")
+@click.argument("ledger", type=click.Path(path_type=Path))
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page to this file as well.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+@click.option(
+    "--suspicion",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=SUSPICION,
+    show_default=True,
+    help="What somebody suspects beforehand, between 0 and 1.",
+)
+def show_command(ledger: Path, html: Path | None, as_json: bool, suspicion: float) -> None:
+    """Show what left the device of LEDGER and when, what it cost, what is left, and what one more level would cost.
+
+    No value and no answer is shown. Only the owner of the file may read it, and only while nobody else can.
+    """
+    if math.isnan(suspicion):
+        raise click.BadParameter("it must be a number between 0 and 1", param_hint="--suspicion")
+    try:
+        statement = read_statement(ledger, system_clock())
+    except LedgerError as error:
+        raise click.ClickException(str(error)) from None
+    if html is not None:
+        _write_private(html, page_of(statement, suspicion))
+    if as_json:
+        click.echo(json.dumps(as_data(statement, suspicion), allow_nan=False))
+    else:
+        show(statement, suspicion)
+
+
+@command.command("off")
+@click.argument("ledger", type=click.Path(path_type=Path))
+def off_command(ledger: Path) -> None:
+    """Withdraw consent: the device of LEDGER draws and sends nothing more, and keeps only what was spent.
+
+    What has left before stays counted.
+    """
+    opened, before = _opened(ledger)
+    opened.wipe()
+    opened.close()
+    windows = sum(len(survey.windows) for survey in before.surveys)
+    click.echo(
+        f"Consent is withdrawn: {windows:,} windows and {before.waiting:,} waiting reports were erased; that "
+        f"{before.spent:.6g} was spent stays recorded."
+    )
+
+
+@command.command("on")
+@click.argument("ledger", type=click.Path(path_type=Path))
+def on_command(ledger: Path) -> None:
+    """Consent again: the device of LEDGER answers windows that it has not answered before."""
+    opened, _ = _opened(ledger)
+    opened.allow()
+    opened.close()
+    click.echo("The device answers again, from the next window on.")
+
+
+def _opened(path: Path) -> tuple[Ledger, Statement]:
+    """Open a ledger for its owner, and only one that exists."""
+    try:
+        before = read_statement(path, system_clock())
+        return Ledger(path), before
+    except LedgerError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner may read: it tells which surveys a person answered, and when."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        path.chmod(0o600)
+        file.write(text)
+
+
+def show(statement: Statement, suspicion: float) -> None:
+    """Print the statement for a person."""
+    click.echo(
+        f"Spent {statement.spent:.6g} of {_epsilon(statement.limit)} over the lifetime, {_epsilon(statement.left)} left"
+        + (f"; {statement.unbounded:,} answers had no finite cost" if statement.unbounded else "")
+        + (f"; {statement.waiting:,} reports wait to be sent" if statement.waiting else "")
+        + "."
+    )
+    if not statement.consent:
+        click.echo("Consent is withdrawn: nothing is drawn and nothing is sent.")
+    click.echo(f"Over the lifetime: {meaning(statement.epsilon, suspicion)}.")
+    for survey in statement.surveys:
+        click.echo(f"\n{survey.name}: {survey.question or 'its question is not recorded'}")
+        protects = f"; it protects {survey.protects}" if survey.protects not in ("", "every value") else ""
+        unlock = f", unlocking {survey.unlock}" if survey.unlock else ""
+        click.echo(f"  spent {survey.spent:.6g}; it may ask for at most {_epsilon(survey.left)} more{unlock}{protects}")
+        for window in survey.windows[:_MOST_WINDOWS]:
+            click.echo(f"  window from {_moment(window.window_ms)}")
+            for level in window.levels:
+                click.echo(f"    level {_epsilon(level.epsilon)}: {_when(level)}")
+            click.echo(f"    paid {window.paid:.6g}: {meaning(window.epsilon, suspicion)}")
+            if window.following is not None:
+                click.echo(
+                    f"    one more level ({_epsilon(window.following.epsilon)}) would cost "
+                    f"{_epsilon(window.following.costs)} more: then {meaning(window.following.epsilon, suspicion)}"
+                )
+        older = len(survey.windows) - _MOST_WINDOWS
+        if older > 0:
+            click.echo(f"  {older:,} older windows: --html and --json have them")
+
+
+def _when(level: Level) -> str:
+    released = "at an unknown moment" if level.released_ms is None else _moment(level.released_ms)
+    if level.waiting:
+        return f"released {released}, waits to be sent"
+    return f"released {released}" + ("" if level.sent_ms is None else f", sent {_moment(level.sent_ms)}")
+
+
+def _epsilon(epsilon: float) -> str:
+    return "unbounded" if math.isinf(epsilon) else f"{epsilon:.6g}"
+
+
+def _moment(moment_ms: int) -> str:
+    return f"{datetime.datetime.fromtimestamp(moment_ms / 1_000, datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"

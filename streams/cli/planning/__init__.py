@@ -1,0 +1,1 @@
+"""The sections of `thaw plan`: what is computed, as tables, and as charts."""
