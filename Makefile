@@ -19,7 +19,7 @@ PARALLEL = $(MAKE) --no-print-directory --silent --jobs=3
 # skip (or fail, in CI), and the demo uses its fallback.
 TOLERATE = || [ $$? -eq 3 ]
 
-.PHONY: help demo setup check format test test-pure test-real kafka bench calibrate reproduce gallery generated chaos soak screenshots clean force
+.PHONY: help demo setup check format test test-pure test-real spark-test kafka bench calibrate reproduce gallery generated pages chaos soak cluster-test secure-test sbom audit-deps screenshots clean force
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ test-pure: setup ## run the tests that need no service; ARGS are passed on to py
 test-real: setup ## run the tests on real Kafka, Redis and Prometheus; ARGS are passed on to pytest
 	@tests/lanes.sh real -- $(ARGS)
 
+spark-test: setup $(STAMPS)/python-spark ## compare worker, DuckDB and Spark; installs pyspark (450 MB) and needs Java 17
+	@tests/lanes.sh spark -- $(ARGS)
+
 kafka: ## run Apache Kafka in the foreground and print its address; ARGS="--port 9092" sets the port
 	@$(PARALLEL) $(STAMPS)/python-demo $(STAMPS)/kafka
 	@exec $(BIN)/python -m streams.local kafka $(ARGS)
@@ -67,20 +70,37 @@ reproduce: setup ## repeat the papers' experiments and judge every number, in un
 gallery: setup ## write docs/gallery.md and its pictures from all experiments at full length; some minutes
 	@$(BIN)/python -m deploy.gallery $(ARGS)
 
-screenshots: setup ## take the pictures of the page for docs/images from a real pipeline; two minutes
-	@exec $(BIN)/python -m tests.browser.screenshots $(ARGS)
+screenshots: setup ## take the pictures of the page for docs/images from a real pipeline, and of every mechanism; four minutes
+	@$(BIN)/python -m tests.browser.screenshots $(ARGS)
+	@exec $(BIN)/python -m tests.browser.mechanism_pictures
 
 KILLS ?= 50
 chaos: setup ## kill real services KILLS=50 times at random moments and compare every count with an oracle
-	@exec $(BIN)/python -m tests.chaos --kills $(KILLS) $(ARGS)
+	@exec $(BIN)/python -m tests.chaos --kills $(KILLS) --told-within 10 $(ARGS)
 
 soak: setup ## watch the memory of a worker under load for SECONDS=600; fails if it grows
 	@exec $(BIN)/python -m tests.chaos.soak --seconds $(or $(SECONDS),600) $(ARGS)
 
+cluster-test: setup ## break and move three brokers, a Redis Cluster and three workers under load; KILLS=8, some minutes
+	@exec $(BIN)/python -m tests.cluster $(if $(filter-out file,$(origin KILLS)),--kills $(KILLS)) $(ARGS)
+
+secure-test: setup ## run every command on Kafka and Redis with TLS, passwords and access control; three minutes
+	@exec $(BIN)/python -m tests.secure $(ARGS)
+
+sbom: ## write .cache/sbom/thaw.cdx.json: every package of a deployed system (CycloneDX)
+	@exec deploy/supply.sh sbom
+
+audit-deps: ## compare every package of a deployed system with published advisories (pip-audit)
+	@exec deploy/supply.sh audit
+
 generated: setup ## write the generated blocks and figures of the docs and the Grafana dashboards
 	$(BIN)/python -m deploy.docs
 	$(BIN)/python -m deploy.gradual_release_figure
+	$(BIN)/python -m deploy.budget_figures
 	$(BIN)/python -m deploy.grafana.build
+
+pages: setup ## run the code of docs/library.md and docs/tour.md and draw their pictures; two minutes
+	@$(BIN)/python -m deploy.pages $(ARGS)
 
 clean: ## remove .venv, .cache and the tools' caches; Debian packages stay
 	rm -rf .venv .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist
@@ -95,6 +115,10 @@ $(STAMPS)/python-demo: $(NO_VENV) pyproject.toml constraints.txt | $(STAMPS)
 $(STAMPS)/python-test: $(NO_VENV) pyproject.toml constraints.txt | $(STAMPS)
 	@deploy/setup.sh python test
 	@touch $@ $(STAMPS)/python-demo
+
+$(STAMPS)/python-spark: $(STAMPS)/python-test
+	@deploy/setup.sh python spark
+	@touch $@
 
 $(STAMPS)/kafka: $(NO_JARS) deploy/kafka/pom.xml | $(STAMPS)
 	@deploy/setup.sh kafka

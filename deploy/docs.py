@@ -3,36 +3,92 @@
 The other way round, the glossary's words become a script of the page, so that both say the same.
 """
 
+import inspect
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from estimators.mechanisms import catalogue
-from producers.survey import outlook
+from click.testing import CliRunner
+
+import estimators
+from estimators.mechanisms import catalogue, registry
+from producers.planning import outlook
 from producers.survey import reference as survey_docs
 from producers.survey.survey import load_survey
 from streams import metrics, settings
+from streams.cli import plan
 from streams.exporter import openapi
 from streams.exporter.server import PAGE
 from streams.folders import deploy_folder
 from streams.kafka import rights
+from streams.store import redis_rights
+
+PLANS = {
+    "survey": ("--values", "4", "--epsilon", "0.5,1,2", "--notice", "0.05"),
+    "compare": ("--values", "50", "--sensitive", "5", "--epsilon", "1", "--compare"),
+    "ladder": ("--values", "5", "--notice", "0.03", "--within", "1d", "--assume", "independent"),
+}
+"""The examples of docs/planning.md."""
+
+
+def _printed(*arguments: str) -> str:
+    """Return what `thaw plan` prints, as a block of text."""
+    result = CliRunner().invoke(plan.command, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    lines = [line.rstrip() for line in result.output.strip("\n").split("\n")]
+    return "\n".join(["```text", *lines, "```"])
+
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 TERMS = PAGE / "terms.js"
 
+
+def example_of(mechanism: str) -> Path:
+    """Return the example survey of a mechanism."""
+    return deploy_folder("surveys") / f"{'carriers' if mechanism == 'grr' else mechanism}.toml"
+
+
+def mechanism_sections() -> str:
+    """Return one section per mechanism, with its example survey and a picture of its page."""
+    parts = []
+    for name in registry.names():
+        file = example_of(name)
+        head, summary, rest = catalogue.section(name).split("\n\n", 2)
+        example = f"*Example.* [`{file.name}`](../deploy/surveys/{file.name}): {load_survey(file).question}"
+        picture = f"![The page of {load_survey(file).name}](images/mechanisms/{name}.png)"
+        parts.append("\n\n".join([head, summary, example, picture, rest]))
+    return "\n\n".join(parts)
+
+
+def library_names() -> str:
+    """Return the public names of the library, each with the first sentence of its docstring."""
+    rows = ["| name | meaning |", "|---|---|"]
+    for name in estimators.__all__:
+        found = getattr(estimators, name)
+        sentence = " ".join((inspect.getdoc(found) or "").partition("\n\n")[0].split())
+        call = "" if inspect.isclass(found) else f"({', '.join(inspect.signature(found).parameters)})"
+        rows.append(f"| `{name}{call}` | {sentence.replace('|', chr(92) + '|')} |")
+    return "\n".join(rows)
+
+
 BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
     ("mechanisms.md", "overview"): catalogue.overview,
-    ("mechanisms.md", "sections"): catalogue.sections,
+    ("mechanisms.md", "sections"): mechanism_sections,
+    ("library.md", "names"): library_names,
     ("surveys.md", "fields"): survey_docs.fields,
     ("settings.md", "settings"): settings.documentation,
     ("settings.md", "rights"): rights.documentation,
+    ("settings.md", "redis-rights"): redis_rights.documentation,
     ("dashboard.md", "api"): openapi.documentation,
     ("metrics.md", "exporter"): lambda: metrics.documentation("exporter"),
     ("metrics.md", "worker"): lambda: metrics.documentation("worker"),
+    ("metrics.md", "dealer"): lambda: metrics.documentation("dealer"),
     ("threats.md", "plan"): lambda: outlook.documentation(
         load_survey(deploy_folder("surveys") / "browser.toml"), users=10_000, attackers=20
     ),
+    **{("planning.md", name): partial(_printed, *arguments) for name, arguments in PLANS.items()},
 }
 
 

@@ -101,7 +101,7 @@ resolve_kafka() {
 case "${1:-}" in
     python)
         case "${2:-}" in
-            device | survey | worker | exporter | demo | test) install_python "$2" ;;
+            device | survey | worker | exporter | demo | spark | test) install_python "$2" ;;
             *)
                 say "expected: python EXTRA, one of those in pyproject.toml; got: ${2:-nothing}"
                 exit 2

@@ -167,6 +167,13 @@ def _trust() -> tuple[timeseries.Panel, ...]:
             ("thaw_canary_joint_z_score", "{{survey}}"),
             ("thaw_limit_canary_z_score", "{{survey}} limit"),
         ),
+        with_limit(
+            "Proven epsilon",
+            "The answers of canary devices up to each rung cost at least this epsilon, and what is declared. The bound "
+            "is always valid.",
+            ("thaw_audit_epsilon_lower_bound", "{{survey}} rung {{rung}}"),
+            ("thaw_audit_epsilon_declared", "{{survey}} rung {{rung}} declared"),
+        ),
     )
 
 
