@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from producers.survey.survey import Survey
 from producers.wire import frames as wire
 from producers.wire.shards import partition_of, shards_of
 from streams.kafka.messages import FetchBatch, Record
@@ -28,6 +29,8 @@ from tests.support.plain_table import PlainTable
 from tests.support.reports import NOW_MS, TOPIC, WINDOW, AnyAnswer, SurveyDict, survey_of
 
 SURVEY = survey_of(AnyAnswer("index", 100, rungs=5), name="bench", shards=64)
+BITS = 64
+BIT_SURVEY = survey_of(AnyAnswer("bits", BITS, rungs=5), name="bench-bits", shards=64)
 PARTITIONS = 8
 MESSAGES_PER_BATCH_BYTES = 1 << 20
 
@@ -41,19 +44,21 @@ class Rates:
     climbing_per_second: float
 
 
-def messages(users: int, per_message: int, rung: int, seed: int = 1) -> dict[int, list[bytes]]:
+def messages(users: int, per_message: int, rung: int, seed: int = 1, survey: Survey = SURVEY) -> dict[int, list[bytes]]:
     """Return messages of one frame each, by partition; the same users for every rung."""
     rng = np.random.default_rng(seed)
     tokens = rng.integers(0, 256, size=(users, 16), dtype=np.uint8)
-    answers = np.random.default_rng([seed, rung]).integers(0, 100, size=(users, 1), dtype=np.uint8)
-    shards = shards_of(tokens, SURVEY.shards)
+    width = 1 if survey is SURVEY else BITS // 8
+    limit = 100 if survey is SURVEY else 256
+    answers = np.random.default_rng([seed, rung]).integers(0, limit, size=(users, width), dtype=np.uint8)
+    shards = shards_of(tokens, survey.shards)
     found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
-    for shard in range(SURVEY.shards):
+    for shard in range(survey.shards):
         mine = np.flatnonzero(shards == shard)
         for start in range(0, len(mine), per_message):
             some = mine[start : start + per_message]
             columns = wire.Reports(tokens[some], answers[some], np.full(len(some), rung, np.uint8), None)
-            frame = wire.encode(SURVEY.digest, WINDOW, NOW_MS, shard, columns, SURVEY.layout)
+            frame = wire.encode(survey.digest, WINDOW, NOW_MS, shard, columns, survey.layout)
             found[partition_of(shard, PARTITIONS)].append(frame)
     # Frames of one shard do not come one after the other from a fleet.
     for partition in found.values():
@@ -94,8 +99,44 @@ def rates(store: Store, per_message: int, *, users: int = 500_000, table: type[T
     return Rates(per_message, speeds[0], max(speeds[1:]))
 
 
+def beside_bits(*, users: int = 200_000, rounds: int = 5) -> tuple[float, float]:
+    """Return how many categorical reports a second one worker counts beside a survey of bit vectors, and without it.
+
+    Both workers get the same categorical batches; the first one gets as many bit vectors between them, whose own time
+    is not counted. Measured in turns, the shortest time of each.
+    """
+    warm_up()
+    best = {True: float("inf"), False: float("inf")}
+    for number in range(rounds):
+        for with_bits in (True, False):
+            applier = Applier(
+                MemoryStore(lambda: NOW_MS),
+                SurveyDict(SURVEY, BIT_SURVEY),
+                _refuse,
+                partitions=PARTITIONS,
+                clock=lambda: NOW_MS,
+            )
+            applier.assigned(TOPIC, dict.fromkeys(range(PARTITIONS), 0))
+            offset, spent = 0, 0.0
+            for rung in (0, 1, 2):
+                work = batches(messages(users, 1_000, rung, number), start=offset)
+                offset += users
+                other = batches(messages(users, 1_000, rung, number, BIT_SURVEY), start=offset) if with_bits else []
+                offset += users
+                begin = time.perf_counter()
+                applied = sum(applier.process(batch).counters.applied for batch in work)
+                spent += time.perf_counter() - begin
+                applied += sum(applier.process(batch).counters.applied for batch in other)
+                if applied != users * (1 + with_bits):
+                    raise AssertionError(f"expected {users * (1 + with_bits)} reports to be applied; got {applied}")
+            best[with_bits] = min(best[with_bits], spent)
+    return 3 * users / best[True], 3 * users / best[False]
+
+
 def results() -> Iterator[Result]:
-    """Show how fast reports that climb are counted in memory, beside a dict and a loop in Python; not a goal."""
+    """Compare how fast reports are counted in memory: beside bit vectors or without them, and beside plain Python."""
+    beside, alone = beside_bits()
+    yield Result("fold-beside-bits", beside / 1e6, "M/s", "without bit vectors", alone / 1e6, least_ratio=0.8)
     for per_message, users in ((1_000, 500_000), (1, 100_000)):
         ours = rates(MemoryStore(lambda: NOW_MS), per_message, users=users)
         plain = rates(MemoryStore(lambda: NOW_MS), per_message, users=50_000, table=PlainTable)

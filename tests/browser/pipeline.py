@@ -96,9 +96,13 @@ class Pipeline:
         ]
         return self._run("fleet", "fleet", *files, *arguments)
 
-    def canary(self) -> Child:
-        """Start the canary's fleet."""
-        files = [str(path) for path, survey in zip(self.files, self.surveys, strict=True) if survey.canary is not None]
+    def canary(self, *, only: str = "") -> Child:
+        """Start the fleet of the canaries, or of the one with this name."""
+        files = [
+            str(path)
+            for path, survey in zip(self.files, self.surveys, strict=True)
+            if survey.canary is not None and only in ("", survey.name)
+        ]
         return self._run("canary", "fleet", *files, "--canary")
 
     def exporter(self, *, port: int | None = None, **env: str) -> tuple[Child, str]:

@@ -88,6 +88,11 @@ def wait_for_text(page: Page, selector: str, pattern: str) -> re.Match[str]:
     return found
 
 
+def wait_for_live(page: Page) -> None:
+    """Wait until the page is live and has no banner: on a busy machine a heartbeat may be late for a moment."""
+    page.wait_for_selector("body:has(#live[data-state='live']):has(#banner[hidden])")
+
+
 def shown(page: Page, here: str) -> Any:
     """Return what a survey shows, read in one step: the page may redraw between two."""
     return page.evaluate(
@@ -102,3 +107,15 @@ def shown(page: Page, here: str) -> Any:
         }""",
         here,
     )
+
+
+def health_tiles(page: Page) -> dict[str, Any]:
+    """Return state, value and note of every tile."""
+    script = """() => {
+        const text = (tile, part) => tile.querySelector(part).textContent;
+        const told = (tile) => [tile.dataset.state, text(tile, ".tile-value"), text(tile, ".tile-note")];
+        const tiles = [...document.querySelectorAll(".tile")];
+        return Object.fromEntries(tiles.map((tile) => [tile.dataset.tile, told(tile)]));
+    }"""
+    tiles: dict[str, Any] = page.evaluate(script)
+    return tiles

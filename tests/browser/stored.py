@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from estimators.estimates import Estimates
 from estimators.tally import Tally
@@ -12,6 +14,7 @@ from producers.survey.survey import Survey
 from streams.settings import Settings
 from streams.store.connect import open_store
 from streams.store.heartbeats import Heartbeat
+from streams.store.truth import RedisTruths
 from streams.windows.history import encode_point
 from streams.windows.record import make_record
 from streams.windows.settled import settles_ms
@@ -20,13 +23,13 @@ from tests.support.simulate import simulated_tally, simulated_values
 
 KEPT_MS = 3_600_000
 DIFFERENT = 4
-"""Different windows; the others repeat their counts."""
+"""Different windows where nothing else is asked for; the others repeat their counts."""
 
 
 def survey_file(
     folder: Path,
     name: str,
-    values: Iterable[str],
+    values: Iterable[str] | str,
     *,
     question: str = "",
     mechanism: str = 'name = "grr"',
@@ -34,13 +37,13 @@ def survey_file(
     retention: str = "1h",
     end: str = "",
 ) -> Path:
-    """Write a survey file and return its path."""
-    quoted = ", ".join(f'"{value}"' for value in values)
+    """Write a survey file and return its path; values are listed, or the text of a grid."""
+    listed = f"{{grid = {{{values}}}}}" if isinstance(values, str) else json.dumps(list(values), ensure_ascii=False)
     path = folder / f"{name}.toml"
     path.write_text(f"""
 name = "{name}"
 question = "{question or f"What about {name}?"}"
-values = [{quoted}]
+values = {listed}
 shards = 16
 {f"end = {end}" if end else ""}
 
@@ -67,8 +70,17 @@ lifetime = 1000000
     return path
 
 
-def store_windows(settings: Settings, survey: Survey, *, windows: int, users: int, seed: int) -> list[int]:
-    """Store the newest settled windows of a survey, with a history each; returns their starts."""
+def store_windows(
+    settings: Settings,
+    survey: Survey,
+    *,
+    windows: int,
+    users: int,
+    seed: int,
+    truths: RedisTruths | None = None,
+    different: int = DIFFERENT,
+) -> list[int]:
+    """Store the newest settled windows of a survey, with a history and perhaps their truth; returns their starts."""
     store = open_store(settings)
     mechanism = whole(survey.mechanism)
     now_ms = system_clock()
@@ -76,30 +88,43 @@ def store_windows(settings: Settings, survey: Survey, *, windows: int, users: in
     while settles_ms(survey, newest) > now_ms:
         newest -= survey.windows.step_ms
     starts = [newest - age * survey.windows.step_ms for age in reversed(range(windows))]
-    looks = [_looks(mechanism, users, seed + i) for i in range(DIFFERENT)]
+    looks = [_looks(mechanism, users, seed + i) for i in range(different)]
     for i, start_ms in enumerate(starts):
         secret = store.queue.lock(survey.id, start_ms, 5_000)
         assert secret is not None
-        for part, tally, estimates in looks[i % DIFFERENT]:
+        for part, tally, estimates in looks[i % different]:
             read_ms = start_ms + int(part * (settles_ms(survey, start_ms) - start_ms))
             # The last one is as new as the page: nothing is stale.
             computed_ms = now_ms if part == 1.0 else read_ms
-            record = make_record(survey, start_ms, tally, estimates, read_ms=read_ms, computed_ms=computed_ms)
+            views = mechanism.estimator.views(tally, estimates)
+            record = make_record(
+                survey, start_ms, tally, estimates, read_ms=read_ms, computed_ms=computed_ms, views=views
+            )
             point = encode_point(record)
             assert store.estimates.save(survey.id, start_ms, secret, record.encode(), now_ms + KEPT_MS, point=point)
         store.queue.unlock(survey.id, start_ms, secret)
+        if truths is not None:
+            values = _values(mechanism, users, seed + i % different)
+            told = {"numerators": mechanism.truth(values).tolist(), "denominators": [1.0] * len(mechanism.labels)}
+            truths.post(survey.id, start_ms, "0", told | {"devices": len(values), "settled": True, "blocks": 1})
     return starts
+
+
+def _values(mechanism: Mechanism, users: int, seed: int) -> Sequence[Any]:
+    return simulated_values(mechanism, users + 10 * seed, seed)
 
 
 def _looks(mechanism: Mechanism, users: int, seed: int) -> list[tuple[float, Tally, Estimates]]:
     """Return what is counted and estimated when a part of the devices has reported."""
-    values = simulated_values(mechanism, users + 10 * seed, seed)
+    values = _values(mechanism, users, seed)
     tallies = [(part, simulated_tally(mechanism, values[: int(part * len(values))], seed)) for part in (0.2, 0.6, 1.0)]
     return [(part, tally, mechanism.estimate(tally)) for part, tally in tallies]
 
 
 def beat(settings: Settings, worker: str, *, age_ms: int = 0, lag_seconds: float = 0.2, kafka_up: bool = True) -> None:
-    """Publish a worker's heartbeat."""
+    """Publish a worker's heartbeat, as it was some time ago."""
     time_ms = system_clock() - age_ms
     told = Heartbeat(worker, time_ms, 0, time_ms, 0.4, 0.9, lag_seconds=lag_seconds, kafka_up=kafka_up)
-    open_store(settings).heartbeats.publish(told)
+    store = open_store(settings)
+    store.heartbeats.publish(told)
+    store._client.zincrby(f"{settings.prefix}thaw:v1:{{workers}}:beats", -age_ms, worker)

@@ -1,7 +1,7 @@
 """python -m tests.calibration: count how often bands, alert bounds and the homogeneity test keep their promise.
 
 The long form runs about 3,500 cells on all processors and writes the table and the picture of
-docs/calibration.md.
+docs/calibration.md. Its finished parts are kept in .cache/calibration: an interrupted run goes on where it was.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 from tests.calibration import report
-from tests.calibration.suite import FORMS, run
+from tests.calibration.kept import Kept
+from tests.calibration.suite import FORMS, NoSuchCellError, run
 
 _SECONDS_BETWEEN_LINES = 60.0
 """How often progress is told where it cannot replace itself."""
@@ -27,6 +28,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--cells", default="", metavar="PATTERN", help="the bands of cells whose name matches this only"
     )
+    parser.add_argument("--processes", type=int, metavar="N", help="processes at once; default: one per processor")
+    parser.add_argument("--fresh", action="store_true", help="use no finished part of an earlier run of the same code")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every count to this file")
     parser.add_argument("--write", action="store_true", help="write table and picture of the short form too")
     chosen = parser.parse_args(arguments)
@@ -43,13 +46,18 @@ def main(arguments: list[str]) -> int:
             text = f"{done} of {total} parts, {(now - begun) * (total / done - 1) / 60:.0f} minutes left"
             print(f"\r{text} " if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
 
-    findings = run(
-        FORMS["short" if chosen.quick else "long"],
-        chosen.seed,
-        only=chosen.only,
-        cells_like=chosen.cells,
-        progress=progress,
-    )
+    try:
+        findings = run(
+            FORMS["short" if chosen.quick else "long"],
+            chosen.seed,
+            only=chosen.only,
+            cells_like=chosen.cells,
+            processes=chosen.processes,
+            keep=None if chosen.quick or chosen.fresh else Kept.of,
+            progress=progress,
+        )
+    except NoSuchCellError as error:
+        parser.error(str(error))
     if terminal:
         print(file=sys.stderr)
     for kind, lines in (("close", findings.close()), ("above", findings.above())):

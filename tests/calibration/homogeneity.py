@@ -70,6 +70,15 @@ def cases() -> Iterator[Case]:
             shares = np.zeros(values)
             shares[:present] = 1.0 / present
             yield _grr(f"{values - present} of {values} values absent, users {sizes}", ladder, sizes, [shares] * 3)
+    yield from leaning()
+    honest = np.array([0.5, 0.2, 0.1, 0.1, 0.05, 0.05])
+    for attackers in (50, 200, 400):
+        name = f"{attackers} lying devices on the top rung among 10,000 honest devices on the lowest"
+        yield _grr(name, (0.5, 2.0), (10_000, 0), [honest, honest], agree=False, attackers=attackers)
+
+
+def leaning() -> Iterator[Case]:
+    """Yield rungs whose shares differ, with more and more values that nobody has."""
     for absent in (0, 1, 2, 4, 8):
         base = np.zeros(3 + absent)
         base[:3] = 0.4, 0.4, 0.2
@@ -78,10 +87,6 @@ def cases() -> Iterator[Case]:
         laws = [part / part.sum() for part in (base * low, base * (1.0 - low))]
         sizes = tuple(round(20_000 * part.sum()) for part in (base * low, base * (1.0 - low)))
         yield _grr(f"rungs that lean, {absent} absent values", (0.5, 3.0), sizes, laws, agree=False)
-    honest = np.array([0.5, 0.2, 0.1, 0.1, 0.05, 0.05])
-    for attackers in (50, 200, 400):
-        name = f"{attackers} lying devices on the top rung among 10,000 honest devices on the lowest"
-        yield _grr(name, (0.5, 2.0), (10_000, 0), [honest, honest], agree=False, attackers=attackers)
 
 
 def _agreeing(setting: Setting) -> Callable[[np.random.Generator], Tally]:

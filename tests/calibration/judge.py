@@ -6,6 +6,7 @@ window. So trials are independent, and their number of hits is at most as spread
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,8 +31,15 @@ class Stage(NamedTuple):
 
 
 Stages = tuple[Stage, ...]
-LONG: Stages = (Stage(64, 0.89, 0.99), Stage(400, 0.93, 0.99, high_windows=200), Stage(3_000, high_windows=1_000))
-SHORT: Stages = (Stage(48, 0.9), Stage(240))
+LONG: Stages = (
+    Stage(64, 0.91, 0.99),
+    Stage(400, 0.93, 0.99, high_windows=200),
+    Stage(1_500, 0.932, high_windows=1_000),
+    Stage(6_000),
+)
+NAMED: Stages = (Stage(600, 0.94, 0.99), Stage(2_000, 0.935, high_windows=1_000), Stage(6_000))
+"""Cells in which bands were seen to fail are looked at for longer."""
+SHORT: Stages = (Stage(24, 0.9), Stage(200))
 """The short form does not look for bands that are too wide: that takes more windows than it has time for."""
 
 
@@ -55,5 +63,34 @@ class Hits:
         """Tell whether so many hits have a probability below `level` if the true rate is at most `rate`."""
         return self.trials > 0 and float(stats.binom.sf(self.held - 1, self.trials, rate)) < level
 
+    @property
+    def text(self) -> str:
+        """The rate with three digits, - without trials."""
+        return f"{self.rate:.3f}" if self.trials else "-"
+
     def __add__(self, other: Hits) -> Hits:
         return Hits(self.trials + other.trials, self.held + other.held)
+
+
+NO_TRIALS = Hits(0, 0)
+
+
+def power(coverage: float, stages: Stages, level: float) -> float:
+    """Return the probability that a class with this true coverage is reported as below LEAST."""
+    reported, reached = 0.0, 1.0
+    for number, stage in enumerate(stages):
+        law = stats.binom(stage.windows, coverage)
+        most = _most_below(stage.windows, level)
+        reported += reached * float(law.cdf(most))
+        if number + 1 < len(stages):
+            going_on = math.ceil(stage.low * stage.windows) - 1
+            reached *= max(float(law.cdf(going_on)) - float(law.cdf(most)), 0.0)
+    return reported
+
+
+def _most_below(windows: int, level: float) -> int:
+    """Return the largest number of hits that is significantly below LEAST; -1 if none is."""
+    found = int(stats.binom.ppf(level, windows, LEAST))
+    while found >= 0 and not Hits(windows, found).significantly_below(LEAST, level):
+        found -= 1
+    return found

@@ -11,7 +11,7 @@ from statistics import median
 
 from deploy.svg import style, text
 from tests.calibration.homogeneity import SIZES
-from tests.calibration.judge import LEAST, MOST
+from tests.calibration.judge import LEAST, MOST, Hits, Stage, power
 from tests.calibration.run import Outcome
 from tests.calibration.suite import FORMS, Findings
 
@@ -43,11 +43,21 @@ def statement(findings: Findings) -> str:
 def table(findings: Findings) -> str:
     """Return the generated block of the page."""
     lines = [f"`{closing_line(findings)}` ({statement(findings)}).", ""]
-    heads = ("mechanism", "method", "cells", "lowest coverage", "all at once", "above", "undefined")
+    heads = (
+        "mechanism",
+        "method",
+        "cells",
+        "all cells together",
+        "lowest coverage",
+        "all at once",
+        "above",
+        "undefined",
+    )
     lines += [f"| {' | '.join((*heads, 'half-width / plain', 'plain'))} |", "|---" * (len(heads) + 2) + "|"]
     ordered = sorted(findings.outcomes, key=lambda outcome: (outcome.mechanism, outcome.method))
     for (mechanism, method), group in itertools.groupby(ordered, key=lambda o: (o.mechanism, o.method)):
-        lines.append(_row(mechanism, method, list(group)))
+        lines.append(_row(mechanism, method, list(group), findings.groups[f"{mechanism}, {method}"]))
+    lines += _power(findings)
     lines += _above(ordered)
     lines += ["", "| alert bound | side | alpha | false alarms |", "|---|---|---|---|"]
     for found in findings.alarms:
@@ -57,7 +67,7 @@ def table(findings: Findings) -> str:
     levels = " | ".join(f"rejected at {size:g}" for size in SIZES)
     lines += ["", f"| homogeneity test | rungs | {levels} | undefined |", "|---|---|---|---|---|"]
     for test in findings.rejections:
-        rates = " | ".join(f"{test.rejected[size].rate:.3f}" for size in SIZES)
+        rates = " | ".join(test.rejected[size].text for size in SIZES)
         agree = "agree" if test.agree else "differ"
         lines.append(f"| {test.name} | {agree} | {rates} | {test.undefined / test.windows:.2f} |")
     failures = list(findings.failures())
@@ -86,7 +96,19 @@ def _above(ordered: list[Outcome]) -> Iterator[str]:
         yield f"| {mechanism} | {population} | {len(found)} | {layouts} | {between} | {highest:.4f} |"
 
 
-def _row(mechanism: str, method: str, group: list[Outcome]) -> str:
+def _power(findings: Findings) -> Iterator[str]:
+    """Yield how likely a class that is covered too seldom is reported, in one cell and over all cells of a method."""
+    stages, level = FORMS[findings.form].stages, findings.level
+    trials = sorted(hits.trials for name, hits in findings.groups.items() if name.count(",") == 1)[len(stages) :]
+    typical = trials[len(trials) // 2] if trials else stages[0].windows
+    yield from ("", f"| true coverage | reported in one cell | in {typical:,} windows of all cells of a method |")
+    yield "|---|---|---|"
+    for coverage in (0.80, 0.85, 0.88, 0.90, 0.91, 0.92, 0.93):
+        together = power(coverage, (Stage(typical),), level)
+        yield f"| {coverage:.2f} | {power(coverage, stages, level):.3f} | {together:.3f} |"
+
+
+def _row(mechanism: str, method: str, group: list[Outcome], summed: Hits) -> str:
     lowest = min(group, key=lambda outcome: outcome.worst[1].hits.rate)
     name, worst = lowest.worst
     together = min(outcome.all_hits.rate for outcome in group)
@@ -99,7 +121,8 @@ def _row(mechanism: str, method: str, group: list[Outcome]) -> str:
     ]
     plain = [part.wald_held / part.wald_windows for part in parts if part.wald_windows]
     return (
-        f"| {mechanism} | {method} | {len(group)} | {worst.hits.rate:.3f} ({name}, {lowest.windows} windows) | "
+        f"| {mechanism} | {method} | {len(group)} | {summed.text} | "
+        f"{worst.hits.rate:.3f} ({name}, {lowest.windows} windows) | "
         f"{together:.3f} | {sum(outcome.above for outcome in group)} | {undefined:.3f} | "
         f"{f'{median(ratios):.2f}' if ratios else '-'} | "
         f"{f'{min(plain):.3f}' if plain else '-'} |"

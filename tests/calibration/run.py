@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimators.estimates import Estimates, Method, Population
+from estimators.intervals.one_look import two_sided_z
 from estimators.tally import Tally
-from tests.calibration.cells import SINGLE_DEVICES, Setting
+from tests.calibration.cells import Setting
 from tests.calibration.counts import drawer
-from tests.calibration.judge import LEAST, LEAST_ALL, LONG, MOST, TOO_WIDE_LEVEL, Hits, Stages
+from tests.calibration.judge import LEAST, LEAST_ALL, LONG, MOST, NO_TRIALS, TOO_WIDE_LEVEL, Hits, Stages
 from tests.calibration.wald import wald_band
 from tests.calibration.worlds import World
 
 Floats = NDArray[np.float64]
 
 ALPHA = 0.05
+MOST_UNDEFINED = 0.5
+EXPLAINED = r"no estimate|not estimable|no information|has no users"
+"""What a note says that explains an undefined band."""
 _SAME = 1e-9
 """Ends of a band that equal the truth up to rounding hold it."""
 
@@ -61,6 +66,8 @@ class Outcome:
     zero_width: int = 0
     unexplained: int = 0
     """Windows with an undefined band and no note that says why."""
+    screened: Hits = NO_TRIALS
+    """One class of each window of the first stage, another one in the next: trials that may be summed over cells."""
 
     @property
     def id(self) -> str:
@@ -81,15 +88,24 @@ class Outcome:
 
     def too_low(self, margin: float) -> bool:
         """Tell whether more windows are needed to say that the cell is right."""
-        return any(part.hits.rate < margin for part in self.classes.values()) or (
-            self.all_hits.rate < margin + LEAST_ALL - LEAST
-        )
+        mostly = any(part.rarest >= 1.0 and part.defined < part.windows / 2 for part in self.classes.values())
+        low = any(part.hits.rate < margin for part in self.classes.values())
+        return mostly or low or self.all_hits.rate < margin + LEAST_ALL - LEAST
 
     def below(self, level: float) -> bool:
         return (
             any(part.hits.significantly_below(LEAST, level) for part in self.classes.values())
             or self.all_hits.significantly_below(LEAST_ALL, level)
             or self.broken
+            or self.silent(level)
+        )
+
+    def silent(self, level: float) -> bool:
+        """Tell whether bands are mostly undefined although the rarest answer that matters is expected."""
+        return any(
+            part.rarest >= 1.0
+            and Hits(part.windows, part.windows - part.defined).significantly_above(MOST_UNDEFINED, level)
+            for part in self.classes.values()
         )
 
     @property
@@ -118,10 +134,8 @@ def run_setting(
 def _last_stages(
     setting: Setting, seed: int, level: float, stages: Stages, estimate: Callable[..., Estimates]
 ) -> Iterator[Outcome]:
-    draw, single = drawer(setting.world)
-    methods = setting.methods
-    if single and setting.users > SINGLE_DEVICES:
-        return
+    draw, _ = drawer(setting.world)
+    methods, screened = setting.methods, dict[Method, Hits]()
     limits = dict.fromkeys(methods, stages[0].windows)
     for stage, (_, low, high, _) in enumerate(stages):
         rng = np.random.default_rng([seed, setting.seed, stage])
@@ -133,9 +147,10 @@ def _last_stages(
             for method, outcome in open_.items():
                 found = estimate(tally, method=method, population=setting.population, alpha=ALPHA)
                 count(outcome, setting.world, window, tally, truth, found)
-            compare(open_, setting, window, tally, truth)
+                compare(outcome, setting, window, tally, truth, found)
         limits = {}
         for method, outcome in outcomes.items():
+            outcome.screened = screened.setdefault(method, outcome.screened)
             too_low, too_high = outcome.too_low(low), outcome.too_high(high)
             if stage + 1 == len(stages) or outcome.below(level) or not (too_low or too_high):
                 yield outcome
@@ -155,9 +170,12 @@ def count(outcome: Outcome, world: World, window: int, tally: Tally, truth: Floa
     known = np.isfinite(truth)
     outcome.windows += 1
     flat = bool(np.any(defined & (upper <= lower)))
-    outcome.unexplained += bool(np.any(known & ~defined)) and not found.notes
-    for name, places in world.classes.items():
+    explained = any(re.search(EXPLAINED, note) for note in found.notes)
+    outcome.unexplained += bool(np.any(known & ~defined)) and not explained
+    for number, (name, places) in enumerate(world.classes.items()):
         place = places[window % len(places)]
+        if number == window % len(world.classes) and defined[place] and known[place]:
+            outcome.screened += Hits(1, int(held[place]))
         part = outcome.classes.setdefault(name, ClassCount())
         part.rarest += (rarest_answer(world, tally, int(place)) - part.rarest) / (part.windows + 1)
         part.windows += 1
@@ -175,24 +193,32 @@ def count(outcome: Outcome, world: World, window: int, tally: Tally, truth: Floa
     outcome.zero_width += flat
 
 
-def compare(outcomes: Mapping[Method, Outcome], setting: Setting, window: int, tally: Tally, truth: Floats) -> None:
-    """Add the plain Wald bands of the same window, where every label is a yes/no question."""
+def compare(outcome: Outcome, setting: Setting, window: int, tally: Tally, truth: Floats, found: Estimates) -> None:
+    """Add the plain Wald bands of the same window."""
+    lower, upper = plain_band(setting, tally, found)
+    slack = _SAME * np.maximum(1.0, np.abs(truth))
+    for name, places in setting.world.classes.items():
+        place, part = places[window % len(places)], outcome.classes[name]
+        if not np.isfinite(lower[place]):
+            continue
+        part.wald_windows += 1
+        part.wald_held += bool(lower[place] <= truth[place] + slack[place] <= upper[place] + 2 * slack[place])
+        part.wald_width += float(upper[place] - lower[place]) / 2.0
+
+
+def plain_band(setting: Setting, tally: Tally, found: Estimates) -> tuple[Floats, Floats]:
+    """Return the Wald band of every label: of its yes/no question where it has one, else from the stated variance."""
     mechanism = setting.world.mechanism
     questions = mechanism.estimator.yes_no(tally)
     if questions is None:
-        return
-    low = np.array([quantity.low for quantity in mechanism.specification.quantities])
-    range_ = np.array([quantity.high for quantity in mechanism.specification.quantities]) - low
-    population: Population = "sampling" if mechanism.specification.quantities[0].kind == "mean" else setting.population
-    for method, outcome in outcomes.items():
-        ends = wald_band(questions, stratified=method == "stratified", population=population, alpha=ALPHA)
-        lower, upper = (low + range_ * end for end in ends)
-        slack = _SAME * np.maximum(1.0, np.abs(truth))
-        for name, places in setting.world.classes.items():
-            place, part = places[window % len(places)], outcome.classes[name]
-            part.wald_windows += 1
-            part.wald_held += bool(lower[place] <= truth[place] + slack[place] <= upper[place] + 2 * slack[place])
-            part.wald_width += float(upper[place] - lower[place]) / 2.0
+        half = two_sided_z(ALPHA) * np.sqrt(found.variance)
+        return found.value - half, found.value + half
+    quantities = mechanism.specification.quantities
+    low = np.array([quantity.low for quantity in quantities])
+    range_ = np.array([quantity.high for quantity in quantities]) - low
+    population: Population = "sampling" if quantities[0].kind == "mean" else setting.population
+    ends = wald_band(questions, stratified=found.method == "stratified", population=population, alpha=ALPHA)
+    return low + range_ * ends[0], low + range_ * ends[1]
 
 
 def rarest_answer(world: World, tally: Tally, label: int) -> float:

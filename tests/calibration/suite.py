@@ -12,7 +12,8 @@ from functools import lru_cache, partial
 from tests.calibration import alarms, cells, homogeneity
 from tests.calibration.alarms import Alarms, Scenario, run_scenario
 from tests.calibration.homogeneity import POWER, SIZES, Case, Rejections, run_case
-from tests.calibration.judge import LONG, SHORT, Stages
+from tests.calibration.judge import LEAST, LONG, NAMED, NO_TRIALS, SHORT, Hits, Stages
+from tests.calibration.kept import Kept
 from tests.calibration.run import Outcome, run_setting
 
 
@@ -32,6 +33,10 @@ FORMS = {
     "long": Form("long", LONG, 2_000, 600, 1e-3),
     "short": Form("short", SHORT, 300, 40, 1e-6),
 }
+
+
+class NoSuchCellError(ValueError):
+    """What was asked for leaves no cell to run."""
 
 
 Entry = Outcome | Alarms | Rejections
@@ -61,6 +66,18 @@ class Findings:
             said = failure(entry, self.level)
             if said is not None:
                 yield said
+        for name, hits in self.groups.items():
+            if hits.significantly_below(LEAST, self.level):
+                yield f"all cells of {name} together: {hits.rate:.4f} of {hits.trials} windows"
+
+    @property
+    def groups(self) -> dict[str, Hits]:
+        """Coverage over many cells: what no single cell has the windows to show."""
+        found: dict[str, Hits] = {}
+        for outcome in self.outcomes:
+            for name in group_names(outcome):
+                found[name] = found.get(name, NO_TRIALS) + outcome.screened
+        return found
 
     def above(self) -> Iterator[str]:
         """Name the cells whose bands are wider than they need to be."""
@@ -71,6 +88,18 @@ class Findings:
         for outcome in self.outcomes:
             if outcome.stage > 0 and outcome.too_low(0.935) and not outcome.below(self.level):
                 yield describe(outcome)
+
+
+def group_names(outcome: Outcome) -> tuple[str, ...]:
+    """Return the groups of cells that a cell is summed in."""
+    layout, users, population = outcome.setting.split(", ")[-3:]
+    mechanism, method = outcome.mechanism, outcome.method
+    return (
+        f"{mechanism}, {method}",
+        f"{mechanism}, {method}, {layout}",
+        f"{mechanism}, {method}, {population}",
+        f"{method}, {layout}, {users}",
+    )
 
 
 def failure(entry: Entry, level: float) -> str | None:
@@ -131,11 +160,20 @@ def _case(number: int, seed: int, windows: int) -> list[Rejections]:
     return [run_case(_cases()[number], seed, windows)]
 
 
-Work = Callable[[], Sequence[Entry]]
+@dataclass(frozen=True)
+class Part:
+    """A piece of work with a name of its own."""
+
+    name: str
+    work: Callable[[], Sequence[Entry]]
+    kept: Kept | None
+
+    def __call__(self) -> Sequence[Entry]:
+        return self.work() if self.kept is None else self.kept.get(self.name, self.work)
 
 
-def _do(work: Work) -> Sequence[Entry]:
-    return work()
+def _do(part: Part) -> Sequence[Entry]:
+    return part()
 
 
 def run(
@@ -145,25 +183,35 @@ def run(
     only: Collection[str] = (),
     cells_like: str = "",
     processes: int | None = None,
+    keep: Callable[..., Kept] | None = None,
     progress: Callable[[int, int, list[str]], None] = lambda _done, _all, _failures: None,
 ) -> Findings:
     """Run all cells, or some, on all processors; the findings do not depend on how many.
 
-    only names mechanisms, cells_like is a pattern that the names of settings must match somewhere.
+    only names mechanisms, cells_like is a pattern that the names of settings must match somewhere. keep says where
+    finished parts of a run with this key are kept.
     progress hears how many parts of all are done, and the failures of the last one.
     """
     long = form.name == "long"
     plan = [*cells.named(only), *cells.settings(only)] if long else list(cells.quick(only))
     # In an order without order, so that the time that is left can be told from the time that has passed.
     plan = sorted((setting for setting in plan if re.search(cells_like, setting.id)), key=lambda setting: setting.seed)
-    checks = len(form.stages) * sum(len(setting.methods) * (len(setting.world.classes) + 1) for setting in plan)
+    # Coverage of each class and of all values at once, undefined bands, each in all stages; then groups of cells.
+    checks = len(form.stages) * sum(len(setting.methods) * (2 * len(setting.world.classes) + 1) for setting in plan)
+    checks += len({name for s in plan for m in s.methods for name in group_names(Outcome(s.world.name, s.id, m, 0))})
     scenarios, cases = (0, 0) if only or cells_like else (len(_scenarios()), len(_cases()))
     # Each scenario has at most two constructions with two sides, each case two levels.
     checks += 4 * scenarios + 2 * cases
+    if not checks:
+        raise NoSuchCellError("no cell has such a name; names are in docs/calibration.md and in the file of --json")
     findings = Findings(form.name, seed, checks, form.false_alarm / checks)
-    work: list[Work] = [partial(_scenario, i, seed, form.alarm_windows) for i in range(scenarios)]
-    work += [partial(_case, i, seed, form.homogeneity_windows) for i in range(cases)]
-    work += [partial(run_setting, setting, seed, findings.level, form.stages) for setting in plan]
+    kept = None if keep is None else keep(form, seed, findings.level)
+    work = [Part(f"alarms {i}", partial(_scenario, i, seed, form.alarm_windows), kept) for i in range(scenarios)]
+    work += [Part(f"test {i}", partial(_case, i, seed, form.homogeneity_windows), kept) for i in range(cases)]
+    closer = {setting.id for setting in cells.named(only)} if long else set()
+    for setting in plan:
+        stages = NAMED if setting.id in closer else form.stages
+        work.append(Part(setting.id, partial(run_setting, setting, seed, findings.level, stages), kept))
     for done, found in enumerate(_results(work, processes or os.cpu_count() or 1), start=1):
         for entry in found:
             if isinstance(entry, Outcome):
@@ -178,7 +226,7 @@ def run(
     return findings
 
 
-def _results(work: list[Work], processes: int) -> Iterator[Sequence[Entry]]:
+def _results(work: list[Part], processes: int) -> Iterator[Sequence[Entry]]:
     if processes == 1:
         yield from map(_do, work)
         return

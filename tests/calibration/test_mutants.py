@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,12 +11,14 @@ import numpy as np
 import pytest
 
 from estimators.estimates import Estimates, Method, Population
+from estimators.mechanisms.registry import names, specification_class
 from estimators.tally import Tally
 from tests.calibration.cells import Layout, Setting, whole_numbers
-from tests.calibration.judge import SHORT, Hits
+from tests.calibration.judge import LEAST, SHORT, Hits, Stage, Stages, power
 from tests.calibration.run import Outcome, run_setting
+from tests.calibration.suite import Findings
 from tests.calibration.wald import wald_band
-from tests.calibration.worlds import worlds
+from tests.calibration.worlds import VARIANTS, example_of, worlds
 
 LEVEL = 1e-9
 
@@ -27,8 +30,8 @@ def setting(
     return Setting(world, layout, users, population)
 
 
-def outcome_of(where: Setting, estimate: Callable[..., Estimates], method: Method) -> Outcome:
-    return next(o for o in run_setting(where, 3, LEVEL, SHORT, estimate) if o.method == method)
+def outcome_of(where: Setting, estimate: Callable[..., Estimates], method: Method, stages: Stages = SHORT) -> Outcome:
+    return next(o for o in run_setting(where, 3, LEVEL, stages, estimate) if o.method == method)
 
 
 def plain(where: Setting) -> Callable[..., Estimates]:
@@ -85,11 +88,10 @@ def test_a_band_of_width_zero_is_noticed_even_where_it_holds_the_truth() -> None
 
 
 @pytest.mark.statistical
-def test_an_undefined_band_without_a_note_is_noticed_and_one_with_a_note_is_not() -> None:
-    where = setting("grr", 2, (0.1, 6.0), "uneven", "top rung", 1_000, "fleet")
+def test_an_undefined_band_needs_a_note_that_explains_it_and_answers_that_are_rare() -> None:
     nothing = np.full(2, np.nan)
 
-    def undefined(*notes: str) -> Callable[..., Estimates]:
+    def undefined(where: Setting, *notes: str) -> Callable[..., Estimates]:
         def estimate(tally: Tally, **given: Any) -> Estimates:
             found = where.world.mechanism.estimate(tally, **given)
             return replace(
@@ -103,8 +105,12 @@ def test_an_undefined_band_without_a_note_is_noticed_and_one_with_a_note_is_not(
 
         return estimate
 
-    assert outcome_of(where, undefined(), "pooled").below(LEVEL)
-    assert not outcome_of(where, undefined("too few users"), "pooled").below(LEVEL)
+    rare = setting("grr", 2, (0.1, 6.0), "single", "top rung", 20, "fleet")
+    told, untold = "no estimate: too few users", "another note"
+    assert outcome_of(rare, undefined(rare, untold), "pooled").below(LEVEL)
+    assert not outcome_of(rare, undefined(rare, told), "pooled").below(LEVEL)
+    many = setting("grr", 2, (0.1, 6.0), "uneven", "top rung", 1_000, "fleet")
+    assert outcome_of(many, undefined(many, told), "pooled").below(LEVEL), "with so many answers a band is possible"
 
 
 @pytest.mark.statistical
@@ -126,6 +132,50 @@ def test_right_bands_are_not_reported() -> None:
     for outcome in run_setting(where, 3, LEVEL, SHORT):
         assert not outcome.below(LEVEL), outcome
         assert not outcome.above, outcome
+
+
+@pytest.mark.statistical
+def test_bands_of_twice_the_width_are_above_and_not_below() -> None:
+    where = setting("grr", 2, (0.1, 6.0), "uneven", "top rung", 1_000, "fleet")
+
+    def wide(tally: Tally, **given: Any) -> Estimates:
+        found = where.world.mechanism.estimate(tally, **given)
+        half = (found.upper - found.lower) / 2.0
+        return replace(found, lower=found.lower - half, upper=found.upper + half)
+
+    outcome = outcome_of(where, wide, "pooled", (Stage(800),))
+    assert outcome.above
+    assert not outcome.below(LEVEL)
+
+
+def test_what_no_cell_can_show_is_noticed_over_all_cells_of_a_method() -> None:
+    cells = [Outcome("grr", f"grr m=2, mixed, n={n}, fleet", "pooled", 0, screened=Hits(64, 58)) for n in range(200)]
+    assert not any(cell.screened.significantly_below(LEAST, 1e-8) for cell in cells)
+    findings = Findings("long", 1, 10, 1e-8, cells)
+    assert [line.split(":")[0] for line in findings.failures()] == [
+        "all cells of grr, pooled together",
+        "all cells of grr, pooled, mixed together",
+        "all cells of grr, pooled, fleet together",
+    ]
+
+
+def test_every_mechanism_with_parameters_is_tried_with_others_than_its_examples() -> None:
+    for name in names():
+        given, taken = set(example_of(name).parameters), set(specification_class(name).parameters)
+        assert taken <= given or name in VARIANTS, f"{name} takes {taken - given}: add a variant"
+
+
+@pytest.mark.parametrize("coverage", [0.7, 0.9, 0.935])
+def test_the_stated_power_is_that_of_the_verdicts(coverage: float) -> None:
+    """4,000 simulated cells; the share of reported ones differs from the statement by six deviations at most."""
+    stages, level, rng = (Stage(50, 0.9), Stage(300)), 1e-3, np.random.default_rng(1)
+    reported = 0
+    for _ in range(4_000):
+        first, second = (Hits(n, int(rng.binomial(n, coverage))) for n in (50, 300))
+        low = first.significantly_below(LEAST, level)
+        reported += low or (first.rate < 0.9 and second.significantly_below(LEAST, level))
+    stated = power(coverage, stages, level)
+    assert abs(reported / 4_000 - stated) < 6 * math.sqrt(max(stated * (1 - stated), 1e-4) / 4_000)
 
 
 def test_verdicts_are_exact_tails() -> None:

@@ -9,7 +9,7 @@ the labels (keys, numbers, records) adds its own kinds of people.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -33,6 +33,22 @@ Floats = NDArray[np.float64]
 SIZES = (2, 5, 50)
 """Numbers of values, where a mechanism takes any number."""
 LADDERS = ((0.5, 1.0, 2.0), (1.0, 4.0), (0.1, 6.0))
+VARIANTS: dict[str, dict[str, Any]] = {
+    "simmons": {"coin": 0.2},
+    "christofides": {"middle": 0.2},
+    "improved_christofides": {"middle": 0.2, "block": 100},
+    "rr3_dagger": {"p1": 0.7, "p2": 0.7},
+    "rr3_ddagger": {"p1": 0.7, "p2": 0.8},
+    "rr3_club": {"p1": 0.7, "p2": 0.8, "q": 0.8},
+    "mean": {"low": -5, "high": 20, "unit": "degrees"},
+    "pckv_ue": {"padding": 3},
+    "rappor": {"bits": 32, "cohorts": 2, "hashes": 1},
+    "mangat": {"sensitive": "no"},
+    "urap": {"sensitive": ["a", "c"], "theta": 0.5},
+    "pum": {"sensitive": ["a"], "tags": ["home", "work"], "base": "urap"},
+    "k_randomization": {"least_records": 1_000, "copies": 4},
+}
+"""Other parameters than those of the examples, for every mechanism that has some."""
 MEANS = (-1.0, -0.3, 0.0, 0.3, 1.0)
 BIG, SMALL, FEW = 0.9, 0.02, 5
 
@@ -54,15 +70,18 @@ class World:
     ladder: tuple[float, ...]
     size: int
     people: People
+    variant: bool = False
+    """With the parameters of VARIANTS instead of the example's."""
 
     def __reduce__(self) -> tuple[type[World], tuple[Any, ...]]:
         """Travel to another process without what was computed from the fields."""
-        return World, (self.name, self.ladder, self.size, self.people)
+        return World, (self.name, self.ladder, self.size, self.people, self.variant)
 
     @cached_property
     def mechanism(self) -> Mechanism:
         """The mechanism with all its sides."""
-        return example_of(self.name).build(**arguments(example_of(self.name), self.size, self.ladder))
+        example = example_of(self.name, variant=self.variant)
+        return example.build(**arguments(example, self.size, self.ladder))
 
     @cached_property
     def parts(self) -> tuple[Floats, Floats]:
@@ -111,12 +130,12 @@ def share_class(share: float) -> str:
     return "big" if share >= 0.3 else "small"
 
 
-def example_of(name: str) -> Example:
-    """Return the example of a mechanism."""
+def example_of(name: str, *, variant: bool = False) -> Example:
+    """Return the example of a mechanism, or its variant."""
     found = next((example for example in EXAMPLES if example.name == name), None)
     if found is None:
         raise LookupError(f"mechanism {name!r} has no example; add one to tests/support/examples.py")
-    return found
+    return replace(found, parameters=VARIANTS[name]) if variant else found
 
 
 def arguments(example: Example, size: int, ladder: tuple[float, ...]) -> dict[str, Any]:
@@ -167,6 +186,19 @@ def worlds(only: Collection[str] = (), *, sizes: Collection[int] = ()) -> Iterat
                 first = example.build(**arguments(example, size, ladder))
                 for people in populations(first.specification):
                     yield World(name, ladder, size, people)
+    for name in VARIANTS:
+        if not sizes and (not only or name in only):
+            yield from _variants(name)
+
+
+def _variants(name: str) -> Iterator[World]:
+    """Yield the variant of a mechanism with few values, one ladder and all populations."""
+    example = example_of(name, variant=True)
+    size = sizes_of(example)[:2][-1]
+    ladder = ladders_of(example, size)[:2][-1]
+    built = example.build(**arguments(example, size, ladder))
+    for people in populations(built.specification):
+        yield World(name, ladder, size, people, variant=True)
 
 
 def populations(specification: Specification) -> tuple[People, ...]:
@@ -229,6 +261,9 @@ def key_value_people(specification: KeyValue) -> tuple[People, ...]:
                 values += [{key: 1.0}, {key: -1.0}]
                 weights += [share * (1.0 + mean) / 2.0, share * (1.0 - mean) / 2.0]
         found.append(People(name, tuple(values), tuple(weights)))
+    if specification.kept_keys > 1:
+        pairs = tuple({key: 0.5, keys[(place + 1) % len(keys)]: -0.5} for place, key in enumerate(keys))
+        found.append(People("two keys", ({}, *pairs), (0.2, *[0.8 / len(keys)] * len(keys))))
     return tuple(found)
 
 

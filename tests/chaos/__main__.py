@@ -29,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--burst", type=float, default=BURST, help=f"chance that a fault meets the one before (default {BURST})"
     )
+    parser.add_argument(
+        "--told-within", type=float, metavar="SECONDS", help="fail if a worker's log names a fault later than that"
+    )
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     seed = secrets.randbits(32) if options.seed is None else options.seed
@@ -42,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 devices=options.devices,
                 agents=options.agents,
                 burst=options.burst,
+                told_within=options.told_within,
             )
         except (ServiceError, StuckError) as error:
             print(error, file=sys.stderr)

@@ -76,8 +76,8 @@ def cut_anywhere(folder: Path, rng: random.Random) -> int:
     """Cut the end off; return how many bytes went."""
     path = aof_file(folder)
     size = path.stat().st_size
-    gone = rng.randint(1, max(1, min(size, MOST_BYTES)))
-    return _cut(path, size - gone)
+    # Empty right after a rewrite: then there is nothing to lose.
+    return _cut(path, size - rng.randint(min(1, size), min(size, MOST_BYTES)))
 
 
 def cut_inside_a_script(folder: Path, rng: random.Random) -> int:

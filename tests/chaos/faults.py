@@ -11,15 +11,14 @@ from typing import Any, Final
 
 import redis as redis_client
 
-from streams.local.redis import Redis
 from streams.local.service import Program
+from streams.store.redis_connection import ANSWER_SECONDS
 from tests.chaos import aof
+from tests.chaos.replica import cut_off_replica, take_over
 from tests.chaos.system import Kept, System
 
 SESSION_SECONDS: Final = 10.0
 """After so long without a heartbeat a worker's partitions go to others (`broker_session_timeout` in `driver.py`)."""
-CALL_SECONDS: Final = 5.0
-"""After so long without an answer from Redis a worker gives a call up, and cannot know what became of it."""
 
 Fault = Callable[[System, random.Random], None]
 
@@ -106,7 +105,7 @@ def zombie(system: System, rng: random.Random) -> None:
 def stall(system: System, rng: random.Random) -> None:
     """Redis sleeps for longer than workers wait for an answer, then does what they had asked for."""
     system.await_restarts()
-    _hang(system, system.redis, CALL_SECONDS + rng.uniform(0.5, 2.5))
+    _hang(system, system.redis, ANSWER_SECONDS + rng.uniform(0.5, 2.5))
 
 
 def hang_redis(system: System, rng: random.Random) -> None:
@@ -143,16 +142,17 @@ def corrupt_tally(system: System, rng: random.Random) -> None:
 
 
 def corrupt_log(system: System, rng: random.Random) -> None:
-    """Something else stands in the place of a segment of a report log, or of the log."""
+    """Something else, or nothing, stands in the place of a segment of a report log, or of the log."""
     system.await_restarts()
     with redis_client.Redis.from_url(system.settings.redis) as client:
         for key in _some_keys(client, "log", rng):
             if rng.random() < 0.3:
                 client.set(key, b"no log")
-            else:
-                # One byte less than whole entries: no survey has such a segment. The worker may be faster.
-                with suppress(redis_client.ResponseError):
-                    client.lset(key, -1, rng.randbytes(8 * rng.randrange(1, 9) - 1))
+                continue
+            # One byte less than whole entries: no survey has such a segment. The worker may be faster.
+            raw = rng.choice([b"", rng.randbytes(8 * rng.randrange(1, 9) - 1)])
+            with suppress(redis_client.ResponseError):
+                client.lset(key, -1, raw)
 
 
 def _some_keys(client: Any, part: str, rng: random.Random) -> list[bytes]:
@@ -177,22 +177,11 @@ def full_redis(system: System, rng: random.Random) -> None:
 def stale_replica(system: System, rng: random.Random) -> None:
     """A replica that lost acknowledged writes takes the place of Redis."""
     system.await_restarts()
-    with Redis() as replica, redis_client.Redis.from_url(replica.url) as client:
-        client.replicaof("127.0.0.1", system.settings.redis.rpartition(":")[2].partition("/")[0])
-
-        def in_sync() -> bool:
-            return client.info("replication")["master_link_status"] == "up" and not (
-                client.info("persistence")["aof_rewrite_in_progress"]
-                or client.info("persistence")["aof_rewrite_scheduled"]
-            )
-
-        system.wait(in_sync, "the replica to be in sync")
-        client.replicaof("NO", "ONE")
+    with cut_off_replica(system.redis, system.wait) as replica:
         system.spend(rng.uniform(0.5, 4.0))
-        system.redis.kill()
-        replica.terminate()
-        shutil.rmtree(system.redis.folder / "appendonlydir")
-        shutil.copytree(replica.folder / "appendonlydir", system.redis.folder / "appendonlydir")
+        # Until here nothing was wrong: a replica was started and fell behind.
+        system.told.begin()
+        take_over(system.redis, replica)
     system.bring_back(system.redis, after_seconds=rng.uniform(0.0, 1.0))
 
 

@@ -9,20 +9,22 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from producers.survey.survey import Survey
+import redis as redis_client
+
 from streams.local.supervisor import Supervisor
-from streams.store.contract import Store, StoreCorruptError, StoreError, StoreRepairedError
+from streams.store.contract import StoreError
+from streams.store.contradiction import contradiction
+from streams.store.redis_connection import connect
 from streams.store.shape import Key, Shape
-from streams.windows.unreadable import UnreadableLogs
 from streams.worker.table import Table
 from tests.chaos import ledgers, oracle, producers
-from tests.chaos.faults import KINDS, WEIGHTS
+from tests.chaos.faults import KINDS, WEIGHTS, Fault
 from tests.chaos.system import GOOD_ENDINGS, System
 
 logger = logging.getLogger(__name__)
@@ -32,6 +34,7 @@ BURST = 0.25
 GUEST = 0.3
 """Chance that a third worker joins, or leaves, before a fault."""
 DRAIN_SECONDS = 120.0
+PARTS = ("log", "head", "tally")
 
 
 @dataclass
@@ -45,20 +48,43 @@ class Outcome:
     verdict: oracle.Verdict
     ledgers: ledgers.LedgerAudit
     endings: dict[str, dict[int, int]]
+    told: dict[str, list[float]] = field(default_factory=dict)
+    """Seconds from a fault until the log of a worker named it, where one did before it was over."""
+    unnamed: dict[str, list[float]] = field(default_factory=dict)
+    """Seconds that workers had to name a fault, where none did before it was over."""
     faults: list[str] = field(default_factory=list)
+    told_within: float | None = None
+    """Seconds within which a worker's log must name a fault, where that is judged."""
+
+    @property
+    def told_late(self) -> list[str]:
+        """Faults that were named later than they must be, or not at all.
+
+        Damage in a log is met when the log is read: the slow reading of logs at rest may come to it much later.
+        """
+        limit = self.told_within
+        return [
+            f"{kind} {told} {max(seconds):.1f} s instead of {limit:g} s"
+            for told, found in (("after", self.told), ("not within", self.unnamed))
+            for kind, seconds in found.items()
+            if limit is not None and max(seconds) > limit and not kind.startswith("corrupt-")
+        ]
 
     @property
     def good(self) -> bool:
         """Tell whether every promise was kept and every kill happened."""
         verdict = self.verdict
         broken = verdict.lost or verdict.double or verdict.unequal or verdict.stale or self.ledgers.faults
-        return not broken and not self.faults and self.kills == self.wanted and verdict.reports > 0
+        return (
+            not broken and not self.faults and not self.told_late and self.kills == self.wanted and verdict.reports > 0
+        )
 
     def lines(self) -> Iterator[str]:
         """Say it; the last line is for scripts."""
-        yield f"{'fault':<24} {'times':>5} {'median':>8} {'longest':>8}"
-        for kind, seconds in sorted(self.recoveries.items()):
-            yield f"{kind:<24} {len(seconds):>5} {statistics.median(seconds):>6.1f} s {max(seconds):>6.1f} s"
+        yield from _table("recovered from", self.recoveries)
+        yield from _table("named in a worker's log", self.told)
+        if self.unnamed:
+            yield from _table("over before it was named", self.unnamed)
         for name, counts in self.endings.items():
             ended = ", ".join(f"{count} times with {status}" for status, count in sorted(counts.items()))
             yield f"{name} ended {ended or 'never'}"
@@ -72,6 +98,7 @@ class Outcome:
             ("stale estimate", verdict.stale),
             ("ledger", audit.faults),
             ("process", self.faults),
+            ("told late", self.told_late),
         ):
             yield from (f"{what}: {text}" for text in found[:10])
         every = [second for seconds in self.recoveries.values() for second in seconds]
@@ -79,6 +106,12 @@ class Outcome:
             f"kills {self.kills}, reports {verdict.reports}, lost {verdict.lost}, double {verdict.double}, "
             f"recovery {max(every, default=0.0):.1f} s"
         )
+
+
+def _table(title: str, measured: dict[str, list[float]]) -> Iterator[str]:
+    yield f"{title:<24} {'times':>5} {'median':>8} {'longest':>8}"
+    for kind, seconds in sorted(measured.items()):
+        yield f"{kind:<24} {len(seconds):>5} {statistics.median(seconds):>6.1f} s {max(seconds):>6.1f} s"
 
 
 def plan(kills: int, kinds: Sequence[str], rng: random.Random) -> list[str]:
@@ -90,16 +123,31 @@ def plan(kills: int, kinds: Sequence[str], rng: random.Random) -> list[str]:
 
 
 def run(
-    kills: int, *, kinds: Sequence[str] = tuple(KINDS), seed: int, devices: int, agents: int, burst: float = BURST
+    kills: int,
+    *,
+    kinds: Sequence[str] = tuple(KINDS),
+    seed: int,
+    devices: int,
+    agents: int,
+    burst: float = BURST,
+    told_within: float | None = None,
+    make: type[System] = System,
+    known: Mapping[str, Fault] = KINDS,
+    guest: float = GUEST,
 ) -> Outcome:
-    """Start everything, break it `kills` times, let it come to rest and compare."""
+    """Start everything, break it `kills` times, let it come to rest and compare.
+
+    `make` and `known` are the system and its faults by kind, `guest` is the chance of GUEST.
+    """
     rng = random.Random(seed)
     with Supervisor(stop_seconds=20.0) as supervisor, _ledger_folder() as folder:
-        system = System(supervisor, devices=devices, agents=agents, ledgers=folder, seed=seed)
+        system = make(supervisor, devices=devices, agents=agents, ledgers=folder, seed=seed)
         system.wait(lambda: _answered(system), "the first reports to be counted")
         recoveries: dict[str, list[float]] = {}
-        done = _break(system, plan(kills, kinds, rng), rng, burst, recoveries)
-        faults = _come_to_rest(system)
+        chances = Chances(burst, guest)
+        done = _break(system, [(kind, known[kind]) for kind in plan(kills, kinds, rng)], rng, chances, recoveries)
+        system.told.finish()
+        faults = _come_to_rest(system) + system.faults()
         messages = list(oracle.read_topic(system.settings))
         windows, reports = oracle.fold(messages, system.surveys)
         verdict = oracle.judge(system.store, system.surveys, windows, system.journal)
@@ -116,7 +164,8 @@ def run(
         for kept in system.kept:
             if kept.child is not None:
                 kept.child.kill()  # an orderly end is not needed
-    return Outcome(done, kills, recoveries, verdict, audit, endings, faults)
+    told = system.told
+    return Outcome(done, kills, recoveries, verdict, audit, endings, told.seconds, told.unnamed, faults, told_within)
 
 
 def _answered(system: System) -> bool:
@@ -126,24 +175,36 @@ def _answered(system: System) -> bool:
         return False
 
 
+class Chances(NamedTuple):
+    """How likely it is that a fault meets the one before, and that the guest comes or leaves."""
+
+    burst: float
+    guest: float
+
+
 def _break(
-    system: System, kinds: Sequence[str], rng: random.Random, chance: float, recoveries: dict[str, list[float]]
+    system: System,
+    kinds: Sequence[tuple[str, Fault]],
+    rng: random.Random,
+    chances: Chances,
+    recoveries: dict[str, list[float]],
 ) -> int:
     """Let everything on the list go wrong; return how much did."""
     burst: list[str] = []
     started, done = 0.0, 0
-    for number, kind in enumerate(kinds):
-        if rng.random() < GUEST:
+    for number, (kind, fault) in enumerate(kinds):
+        if rng.random() < chances.guest:
             system.invite()
         if not burst:
             system.spend(rng.uniform(0.2, 3.0))
             started = time.monotonic()
         sent = producers.send_some(system.settings, system.surveys[0], rng)
         logger.info("%d of %d: %s (other producers: %s)", number + 1, len(kinds), kind, sent)
-        KINDS[kind](system, rng)
+        system.told.expect(kind)
+        fault(system, rng)
         done += 1
         burst.append(kind)
-        if number + 1 < len(kinds) and rng.random() < chance:
+        if number + 1 < len(kinds) and rng.random() < chances.burst:
             system.spend(rng.uniform(0.0, 2.0))
             continue
         system.recover()
@@ -170,31 +231,43 @@ def _come_to_rest(system: System) -> list[str]:
             return False
 
     logger.info("everything is stored")
-    _scrub(system)
+    _await_repairs(system)
     system.wait(estimated, "every window to be estimated")
     logger.info("everything is estimated; comparing with the oracle")
     return faults
 
 
-def _scrub(system: System) -> None:
-    """Read every log, so that damage in windows that nobody works on any more is found too, and wait for its repair."""
-    unreadable = UnreadableLogs(system.store)
-    for survey in system.surveys:
-        for window_ms in system.store.estimates.window_starts(survey.id):
-            keys = [Key(survey.id, window_ms, shard) for shard in range(survey.shards)]
-            system.wait(partial(_read, system.store, unreadable, survey, keys), "every log to be read")
+def _await_repairs(system: System) -> None:
+    """Wait until workers have found and repaired what is damaged in windows at rest; this only reads."""
+    shapes = {survey.id: Shape.of(survey) for survey in system.surveys}
+    logs = [
+        Key(survey.id, window_ms, shard)
+        for survey in system.surveys
+        for window_ms in system.store.estimates.window_starts(survey.id)
+        for shard in range(survey.shards)
+    ]
+    with connect(system.settings.redis) as client:
+        damaged = [key for key in logs if not _is_whole(client, key, shapes[key.survey_id])]
+        logger.info("%d of %d logs are damaged", len(damaged), len(logs))
+        system.wait(
+            lambda: all(_is_whole(client, key, shapes[key.survey_id]) for key in damaged),
+            f"workers to find the damage in {damaged}",
+        )
     system.wait(lambda: not system.store.unreadable.entries(), "unreadable windows to be rebuilt")
 
 
-def _read(store: Store, unreadable: UnreadableLogs, survey: Survey, keys: Sequence[Key]) -> bool:
+def _is_whole(client: Any, key: Key, shape: Shape) -> bool:
+    log, head, tally = (f"thaw:v1:{{{key.shard}}}:{part}:{key.survey_id}:{key.window_ms}" for part in PARTS)
     try:
-        store.log.load(keys, Shape.of(survey), Table.of_log)
-        return True
-    except StoreCorruptError as error:
-        unreadable.set_aside(error)
-    except StoreRepairedError:
-        pass
-    return False
+        with client.pipeline() as pipe:
+            pipe.hmget(head, "stamp", "chunks", "records").lrange(log, 0, -1).get(tally)
+            (stamp, *counted), segments, stored = pipe.execute()
+        entries = b"".join(segments)
+        table = Table.of_log(shape, entries)
+    except (ValueError, redis_client.ResponseError):
+        return False
+    in_log = len(entries) // shape.entry_bytes
+    return not stamp or contradiction(counted, len(segments), in_log, stored, table.tally()) is None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The surveys of a chaos run: short windows, so that many of them live and die under it; two kinds of answers."""
+"""The surveys of a chaos run: short windows, so that many of them live and die under it; all kinds of answers."""
 
 from __future__ import annotations
 
@@ -24,6 +24,25 @@ name = "oue"
 [release]
 kind = "listed"
 ladder = [0.5, 1.0]
+opens = ["0s", "2s"]
+[window]
+size = "6s"
+retention = "1d"
+[budget]
+lifetime = 1000000
+"""
+
+KEYS = """
+name = "chaos-films"
+question = "Which films, and how good?"
+values = ["a", "b", "c", "d"]
+shards = 8
+[mechanism]
+name = "pckv_ue"
+padding = 2
+[release]
+kind = "listed"
+ladder = [1.0, 2.0]
 opens = ["0s", "2s"]
 [window]
 size = "6s"

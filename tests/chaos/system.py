@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -29,6 +29,7 @@ from streams.store.connect import open_store
 from streams.store.contract import StoreError
 from streams.worker.applier import DEFAULT_SHARDS
 from tests.chaos import surveys
+from tests.chaos.told import Told
 
 logger = logging.getLogger(__name__)
 
@@ -70,24 +71,28 @@ class System:
         seed: of the fleet.
     """
 
+    worker_count = 2
+    tick_ms = 250
+    survey_names: tuple[str, ...] = ("FLEET", "BITS", "KEYS", "AGENTS")
+
     def __init__(self, supervisor: Supervisor, *, devices: int, agents: int, ledgers: Path, seed: int) -> None:
         self.supervisor, self.ledgers, self.agents = supervisor, ledgers, agents
         folder = supervisor.folder / "surveys"
         folder.mkdir()
         files = {}
-        for name in ("FLEET", "BITS", "AGENTS"):
+        for name in self.survey_names:
             files[name] = folder / f"{name.lower()}.toml"
             files[name].write_text(getattr(surveys, name))
         self.agents_survey = load_survey(files["AGENTS"])
-        self.surveys: list[Survey] = [load_survey(files["FLEET"]), load_survey(files["BITS"]), self.agents_survey]
-        self.kafka = supervisor.add(ApacheKafka(folder=supervisor.folder / "kafka"))
-        self.redis = supervisor.add(Redis(folder=supervisor.folder / "redis"))
-        self.settings = Settings(kafka=self.kafka.address, redis=self.redis.url, surveys=str(folder), tick_ms=250)
+        fleets = [file for name, file in files.items() if name != "AGENTS"]
+        self.surveys: list[Survey] = [*map(load_survey, fleets), self.agents_survey]
+        self.settings = replace(self.start_services(), surveys=str(folder), tick_ms=self.tick_ms)
         Topics(self.settings).create(wanted(self.settings, self.surveys))
         self.store = open_store(self.settings)
         self._busy: set[Program] = set()
         self._lock = threading.Lock()
         self.journal = supervisor.folder / "journal"
+        self.told = Told(supervisor.folder, self._worker_runs)
         thaw = [sys.executable, "-m", "streams.cli"]
         env = {
             "THAW_KAFKA": self.settings.kafka,
@@ -96,7 +101,7 @@ class System:
             "THAW_TICK_MS": str(self.settings.tick_ms),
             "PYTHONUNBUFFERED": "1",
         }
-        ports = free_ports(3)
+        *ports, guest_port = free_ports(self.worker_count + 1)
         self.workers = [
             Kept(
                 f"worker-{number}",
@@ -104,18 +109,18 @@ class System:
                 StopOrder.WORKER,
                 env | {"THAW_INSTANCE": f"worker-{number}", "THAW_WORKER_PORT": str(port)},
             )
-            for number, port in enumerate(ports[:2])
+            for number, port in enumerate(ports)
         ]
         self.guest = Kept(
             "worker-guest",
             [*thaw, "worker"],
             StopOrder.WORKER,
-            env | {"THAW_INSTANCE": "guest", "THAW_WORKER_PORT": str(ports[2])},
+            env | {"THAW_INSTANCE": "guest", "THAW_WORKER_PORT": str(guest_port)},
         )
-        fleet = ["fleet", str(files["FLEET"]), str(files["BITS"]), "--devices", str(devices), "--scenario", "city"]
+        fleet = ["fleet", *map(str, fleets), "--devices", str(devices), "--scenario", "city"]
         fleet += ["--seed", str(seed), "--first-window-ms", str(system_clock()), "--journal", str(self.journal)]
         self.fleet = Kept("fleet", [*thaw, *fleet, "--no-truth", "--json"], StopOrder.FLEET, env)
-        words = [str(ledgers), str(files["AGENTS"]), str(agents), self.kafka.address, self.settings.reports_topic]
+        words = [str(ledgers), str(files["AGENTS"]), str(agents), self.settings.kafka, self.settings.reports_topic]
         self.devices = Kept(
             "agents",
             [sys.executable, "-m", "tests.chaos.agents", *words],
@@ -123,6 +128,13 @@ class System:
             env,
         )
         self.kept = [*self.workers, self.fleet, self.devices]
+        self.told.start()
+
+    def start_services(self) -> Settings:
+        """Start Kafka and Redis; return the settings with which they are reached."""
+        self.kafka = self.supervisor.add(ApacheKafka(folder=self.supervisor.folder / "kafka"))
+        self.redis = self.supervisor.add(Redis(folder=self.supervisor.folder / "redis"))
+        return Settings(kafka=self.kafka.address, redis=self.redis.url)
 
     # What runs, and what is started again.
 
@@ -186,12 +198,17 @@ class System:
         threading.Thread(target=restart, name=f"restart {service.name}", daemon=True).start()
 
     def await_restarts(self) -> None:
-        """Return when no service is being started in the background."""
+        """Return when no service is being started in the background; only then can the next fault begin."""
         self.wait(self._services_run, "the services to be back", only_services=True)
+        self.told.begin()
 
     def _services_run(self) -> bool:
         with self._lock:
             return not self._busy
+
+    def _worker_runs(self) -> bool:
+        """Tell whether a worker runs that is neither starting nor paused."""
+        return any(_takes_orders(kept.child) for kept in (*self.workers, self.guest) if kept.child and not kept.paused)
 
     # What the outside can see of it.
 
@@ -214,7 +231,15 @@ class System:
             kept.child is not None and kept.child.alive() and not kept.paused and _takes_orders(kept.child)
             for kept in self.kept
         )
-        return running and self._services_run() and self.kafka.alive() and self.redis.alive()
+        return running and self._services_run() and self.services_alive()
+
+    def faults(self) -> list[str]:
+        """Return what else went wrong, at the end of a run."""
+        return []
+
+    def services_alive(self) -> bool:
+        """Tell whether Kafka and Redis run."""
+        return self.kafka.alive() and self.redis.alive()
 
     def recover(self) -> None:
         """Return when everything runs again and what the broker has at that moment is in the store.

@@ -7,7 +7,7 @@ import random
 from producers.clock import system_clock
 from streams.store.contract import HISTORY_POINTS, Store
 from tests.support.clock import later
-from tests.support.memory_store import point_to_drop
+from tests.support.history import point_to_drop
 
 SURVEY, WINDOW = "colour-01234567", 1_790_000_040_000
 

@@ -11,6 +11,7 @@ import pytest
 from streams.store.contract import Store
 from streams.store.redis import RedisStore
 from streams.worker.applier import Applier
+from tests.contract.conftest import ADDRESSES, REAL
 from tests.support.memory_store import MemoryStore
 from tests.support.reports import (
     BITS_IN_GROUPS,
@@ -29,7 +30,7 @@ from tests.support.reports import (
 Restarted = tuple[Store, Callable[[], None]]
 
 
-@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.real)])
+@pytest.fixture(params=["memory", *REAL])
 def restarted(request: pytest.FixtureRequest, key_prefix: str) -> Iterator[Restarted]:
     """A store, and a function after which it takes itself for restarted."""
     if request.param == "memory":
@@ -37,7 +38,7 @@ def restarted(request: pytest.FixtureRequest, key_prefix: str) -> Iterator[Resta
         yield memory, lambda: memory.restore(memory.snapshot())
         return
     # Characters that mean something in a pattern stand for themselves in a prefix.
-    real = RedisStore.connect(request.getfixturevalue("redis_url"), prefix=f"[a]*\\{key_prefix}")
+    real = RedisStore.connect(request.getfixturevalue(ADDRESSES[request.param]), prefix=f"[a]*\\{key_prefix}")
     client: Any = real._client
     yield real, lambda: client.set(real.queue._run_key, b"an earlier run")
     real.close()

@@ -2,130 +2,21 @@
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from streams.kafka.messages import FetchBatch
-from streams.repair.unreadable import UnreadableRebuilder
-from streams.store.contract import Store, StoreCorruptError, StoreRepairedError
+from streams.store.contract import StoreCorruptError, StoreRepairedError
+from streams.store.counters import Counters
 from streams.store.heartbeats import Heartbeat
 from streams.store.redis import RedisStore
-from streams.store.shape import Key, Shape
-from streams.windows.recompute import Recomputer
-from streams.worker.applier import Applier
+from streams.store.redis_sources import Source
 from streams.worker.table import Table
-from streams.worker_metrics import worker_metrics
 from tests.support.clock import ManualClock
-from tests.support.memory_store import MemoryStore
-from tests.support.rebuild import PARTITIONS, Topic
-from tests.support.reports import TOPIC, WINDOW, WINDOW_MS, SurveyDict, oracle, random_reports
-from tests.support.surveys import survey
-
-COLOUR = survey()
-SHAPE = Shape.of(COLOUR)
-NOW_MS = WINDOW + 100_000
-"""All rungs are open."""
-KEY = Key(COLOUR.id, WINDOW, 1)
-OTHER = WINDOW - WINDOW_MS
-
-
-class Damaged:
-    """A topic, a worker and its store, whose parts can be damaged."""
-
-    def __init__(self, store: Store, write: Callable[[str, bytes], None], clock: ManualClock) -> None:
-        self.store, self._write, self.clock = store, write, clock
-        self.topic, self.metrics = Topic(), worker_metrics()
-        self.published: list[int] = []
-        self._read = [0] * PARTITIONS
-        self.sent = {window_ms: [] for window_ms in (WINDOW, OTHER)}  # type: dict[int, list[Any]]
-        surveys = SurveyDict(COLOUR)
-        self.recomputer = Recomputer(
-            store, surveys, self._publish, "estimates", fold=Table.of_log, clock=clock, metrics=self.metrics
-        )
-        self.rebuilder = UnreadableRebuilder(
-            store, surveys, self._open, partitions=PARTITIONS, metrics=self.metrics, clock=clock
-        )
-        self.restart()
-
-    def restart(self) -> None:
-        self.applier = Applier(
-            self.store,
-            SurveyDict(COLOUR),
-            lambda _: None,
-            partitions=PARTITIONS,
-            clock=self.clock,
-            metrics=self.metrics,
-        )
-        self.applier.assigned(TOPIC, dict(enumerate(self._read)))
-
-    @contextmanager
-    def _open(self) -> Iterator[Topic]:
-        self.topic.rewind()
-        yield self.topic
-
-    def _publish(self, messages: Any) -> None:
-        self.published += [int(message.key.rpartition(b":")[2]) for message in messages]
-
-    def send(self, *, seed: int) -> None:
-        """Let reports of both windows come, and count them."""
-        for window_ms, sent in self.sent.items():
-            some = random_reports(COLOUR, 200, 300, random.Random(seed + window_ms))
-            self.topic.send(COLOUR, some, window_ms=window_ms, at_ms=NOW_MS)
-            sent += some
-        self.applier.process(self.batches())
-        self.clock.advance(1)
-
-    def batches(self) -> list[FetchBatch]:
-        found = self.topic.batches(self._read)
-        self._read = [len(records) for records in self.topic.log]
-        return found
-
-    def damage(self, part: str, raw: bytes = b"something else") -> None:
-        self._write(part, raw)
-
-    def equal(self, window_ms: int = WINDOW) -> bool:
-        found = self.store.estimates.tally(COLOUR.id, window_ms, COLOUR.shards, SHAPE)
-        return found == oracle(COLOUR, self.sent[window_ms])
-
-    def counted(self, part: str) -> float | None:
-        return self.metrics.registry.get_sample_value("thaw_worker_unreadable_total", {"part": part})
-
-
-@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.real)])
-def damaged(request: pytest.FixtureRequest, key_prefix: str) -> Iterator[Damaged]:
-    clock = ManualClock(NOW_MS)
-    if request.param == "memory":
-        memory = MemoryStore(clock)
-
-        def write(part: str, raw: bytes) -> None:
-            if part == "log":
-                memory.segments(KEY)[0] = raw
-            else:
-                memory.stored_tally(KEY)[:] = raw
-
-        yield Damaged(memory, write, clock)
-        return
-    real = RedisStore.connect(request.getfixturevalue("redis_url"), prefix=key_prefix)
-    yield on_redis(real, clock)
-    real.close()
-
-
-def on_redis(real: RedisStore, clock: ManualClock) -> Damaged:
-    client: Any = real._client
-    log, _, tally = real.log._connection.log_keys(KEY)
-
-    def write(part: str, raw: bytes) -> None:
-        if part == "log":
-            client.lset(log, 0, raw)
-        else:
-            client.set(tally, raw)
-
-    return Damaged(real, write, clock)
+from tests.support.damaged import COLOUR, KEY, NOW_MS, OTHER, SHAPE, Damaged, on_redis
+from tests.support.reports import TOPIC, WINDOW, WINDOW_MS, shard_of
 
 
 def test_an_unreadable_tally_is_made_again_from_its_log_and_no_window_waits(damaged: Damaged) -> None:
@@ -209,9 +100,30 @@ def test_reports_that_come_during_a_rebuild_are_not_lost(damaged: Damaged) -> No
     assert damaged.equal()
 
 
+def test_a_window_that_a_wrong_clock_takes_for_expired_is_rebuilt(damaged: Damaged) -> None:
+    damaged.send(seed=1)
+    damaged.damage("log")
+    damaged.restart()
+    damaged.send(seed=2)
+    ahead = damaged.rebuilder_at(ManualClock(NOW_MS + 9 * SHAPE.life_ms))
+    assert ahead.look() == 1
+    assert damaged.equal()
+
+
+def test_after_a_topic_was_made_again_a_rebuild_takes_no_count_away(damaged: Damaged) -> None:
+    damaged.send(seed=1)
+    damaged.damage("log")
+    damaged.topic_made_again()
+    damaged.sent[WINDOW] = [report for report in damaged.sent[WINDOW] if shard_of(report.token, COLOUR) != KEY.shard]
+    damaged.restart()
+    damaged.send(seed=2)
+    assert damaged.rebuilder.look() == 1
+    assert damaged.equal(), "all but the unreadable part of what only the old topic held"
+
+
 def test_an_expired_window_is_not_rebuilt(damaged: Damaged) -> None:
-    damaged.store.unreadable.put([(COLOUR.id, WINDOW)])
-    damaged.clock.advance(SHAPE.life_ms)
+    expired = damaged.store.now_ms() - SHAPE.life_ms
+    damaged.store.unreadable.put([(COLOUR.id, expired - expired % WINDOW_MS)])
     assert damaged.rebuilder.look() == 0
     assert damaged.store.unreadable.entries() == []
 
@@ -223,10 +135,14 @@ def test_keys_of_a_wrong_type_are_removed_and_made_again(redis_url: str, key_pre
     client: Any = real._client
     damaged = on_redis(real, ManualClock(NOW_MS))
     kinds: set[str] = set()
+    source = Source("cluster", "topic")
     for turn in range(40):
         damaged.restart()
         damaged.send(seed=turn)
         _patiently(lambda: real.heartbeats.publish(Heartbeat("one", NOW_MS, None, None, None, None)))
+        _patiently(lambda: real.log.count(COLOUR.id, WINDOW, Counters(expired=1), SHAPE.expires_ms(WINDOW)))
+        _patiently(lambda: real.sources.counted_since(TOPIC, source, NOW_MS))
+        _patiently(lambda: real.sources.claim(TOPIC, source))
         _patiently(damaged.rebuilder.look)
         _patiently(damaged.recomputer.tick)
         assert damaged.equal(), kinds
@@ -245,7 +161,38 @@ def test_keys_of_a_wrong_type_are_removed_and_made_again(redis_url: str, key_pre
         client.delete(found[left[0]])
         client.pfadd(found[left[0]], "x") if b"}:log" in found[left[0]] else client.sadd(found[left[0]], "x")
     assert not left
-    assert len(kinds) > 12
+    assert len(kinds) > 16
+    assert {kind.rpartition("}:")[2].partition(":")[0] for kind in kinds} >= {"log", "counters", "windows", "beats"}
+    real.close()
+
+
+@pytest.mark.real
+def test_counters_and_names_that_are_none_stop_nobody(redis_url: str, key_prefix: str) -> None:
+    """Somebody wrote into hashes and sorted sets of the right type what no worker writes."""
+    real = RedisStore.connect(redis_url, prefix=key_prefix)
+    client: Any = real._client
+    damaged = on_redis(real, ManualClock(NOW_MS))
+    damaged.send(seed=1)
+    assert damaged.recomputer.tick() == 2
+    base = f"{key_prefix}thaw:v1:"
+    for key in (f"{base}{{{COLOUR.id}}}:counters", f"{base}{{{COLOUR.id}}}:counters:{WINDOW}"):
+        client.hset(key, mapping={"expired": "many", b"\xff": "1"})
+    for key in ("dirty}:windows", "dirty}:unreadable", f"{COLOUR.id}}}:windows", "workers}:beats"):
+        client.zadd(f"{base}{{{key}", {b"\xff": 1e15, "x:y": 1e15})
+    client.hset(f"{base}{{1}}:head:{COLOUR.id}:now".encode() + b"\xff", "stamp", "x")
+    client.delete(f"{base}{{dirty}}:run")
+    for window_ms in (None, WINDOW):
+        real.log.count(COLOUR.id, WINDOW, Counters(expired=2), SHAPE.expires_ms(WINDOW))
+        assert real.log.counters(COLOUR.id, window_ms).expired == (2 if window_ms is None else 4)
+    assert real.estimates.window_starts(COLOUR.id) == [OTHER, WINDOW]
+    assert real.queue.put_after_restart() == 2
+    real.heartbeats.publish(Heartbeat("one", NOW_MS, None, None, None, None))
+    assert [beat.worker for beat in real.heartbeats.read()] == ["one"]
+    damaged.restart()
+    damaged.send(seed=2)
+    assert damaged.rebuilder.look() == 0
+    assert damaged.recomputer.tick() == 2
+    assert damaged.equal()
     real.close()
 
 

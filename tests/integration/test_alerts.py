@@ -160,7 +160,7 @@ def webhook() -> Iterator[Webhook]:
     finally:
         hook.server.shutdown()
         hook.server.server_close()
-        thread.join(5)
+        thread.join(60)
 
 
 def alertmanager_config(url: str) -> str:
@@ -184,7 +184,7 @@ scrape_configs:
 
 
 def get(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=30) as answer:
         return json.loads(answer.read())
 
 
@@ -233,8 +233,9 @@ def test_a_jump_reaches_the_webhook_and_a_share_just_below_the_threshold_does_no
     system = System(kafka, redis_url, topic_prefix, tmp_path, text=survey_text() + RULE)
     system.create_topics()
     (tmp_path / "prometheus").mkdir()
-    (tmp_path / "prometheus" / "rules.yaml").write_text(rules_text())
     worker_port, exporter_port = free_ports(2)
+    runbooks = f"http://127.0.0.1:{exporter_port}/runbooks"
+    (tmp_path / "prometheus" / "rules.yaml").write_text(rules_text(runbooks=runbooks))
     with (
         webhook() as hook,
         running(lambda: Alertmanager(alertmanager_config(hook.url))) as manager,
@@ -278,4 +279,7 @@ def test_a_jump_reaches_the_webhook_and_a_share_just_below_the_threshold_does_no
         assert "at most 0.0001% of windows" in alert["annotations"]["description"]
         [active] = get(f"{manager.url}/api/v2/alerts")
         assert active["labels"] == alert["labels"]
+        for linked in (alert, active):
+            with urllib.request.urlopen(linked["annotations"]["runbook_url"], timeout=30) as runbook:
+                assert runbook.read().startswith(b"# ThawFrequencyAboveThreshold\n")
         assert query(prometheus, "max(thaw_alert_bound_ratio)")[""] > THRESHOLD

@@ -20,6 +20,7 @@ from streams.local.process import free_ports
 from streams.local.redis import Redis
 from tests.chaos import aof
 from tests.chaos.__main__ import main
+from tests.chaos.replica import cut_off_replica, take_over
 from tests.chaos.soak import Point, curve, flat, rss_mib
 from tests.integration.workers import System
 from tests.support.deadline import until
@@ -42,7 +43,7 @@ def test_kills_of_every_part_lose_nothing_and_count_nothing_twice(
 
 def handled(port: int) -> float:
     """Return how many reports a worker has counted to the end: stored, marked and acknowledged."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         found = re.search(r"^thaw_worker_reports_total (\S+)", answer.read().decode(), re.MULTILINE)
     return float(found[1]) if found else 0.0
 
@@ -68,6 +69,27 @@ def test_a_worker_at_rest_reads_again_what_a_power_cut_took(kafka: str, topic_pr
         with system.worker() as again:
             system.wait_for_tally(reports.tally(), again)
             until(lambda: not system.store.queue.entries(), 30, "all estimates")
+
+
+def test_a_worker_reads_again_what_a_stale_replica_never_had(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+    with running(Redis) as redis:
+        system = System(kafka, redis.url, topic_prefix, tmp_path)
+        system.create_topics()
+        first, second = system.reports(10_000), system.reports(10_000, seed=2)
+        with system.worker() as worker:
+            system.produce(first.messages(8, limit_bytes=4_096))
+            system.wait_for_tally(first.tally(), worker)
+            with cut_off_replica(redis, lambda condition, what: until(condition, 60, what)) as replica:
+                system.produce(second.messages(8, limit_bytes=4_096))
+                system.wait_for_tally(first.tally() + second.tally(), worker)
+                take_over(redis, replica)
+            redis.start()
+            assert system.tally() == first.tally(), "the replica lacks the second half"
+            assert worker.wait(60), "it notices without another report"
+            assert worker.returncode == 75
+            assert "stored offset regressed" in worker.log.read_text()
+        with system.worker() as again:
+            system.wait_for_tally(first.tally() + second.tally(), again)
 
 
 def test_an_estimate_is_computed_although_a_power_cut_took_its_mark(

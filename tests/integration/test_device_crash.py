@@ -14,10 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -32,7 +32,10 @@ from tests.support.surveys import WEEK, WINDOW_MS, survey
 
 END = WEEK + WINDOW_MS
 CRASHED = 137
-DEVICE_FILES = ("device/agent.py", "ledger.py", "outbox.py", "budget.py", "test_device_crash.py")
+DEVICE_FILES = (
+    *(f"device/{name}.py" for name in ("agent", "ledger", "outbox", "budget", "accounts", "sending")),
+    "test_device_crash.py",
+)
 
 
 class FileTransport:
@@ -84,7 +87,9 @@ def check(folder: Path, asked: Survey) -> int:
     if (folder / "ledger").exists():
         ledger = Ledger(folder / "ledger")
         assert sum(charged.values()) <= ledger.odometer().spent_units
-        assert ledger.odometer().spent_units == sum(chain.charged_units for chain in ledger.kept())
+        if ledger.consent:
+            assert ledger.odometer().spent_units == sum(chain.charged_units for chain in ledger.kept())
+        assert ledger.odometer().spent_units == sum(account.spent_units for account in ledger.accounts().values())
         ledger.close()
     else:
         assert not seen
@@ -108,12 +113,76 @@ def die_at_line(number: int) -> Any:
     return trace
 
 
-def crash_in_child(folder: Path, asked: Survey, line: int) -> bool:
+class Story(NamedTuple):
+    """A life of a device: what is done first, what it is killed in, and how many rungs have left when it is over."""
+
+    asked: Survey
+    first: Callable[[Path, Survey], None]
+    then: Callable[[Path, Survey], None]
+    rungs: set[int]
+
+
+def begin(folder: Path, asked: Survey) -> None:
+    """Answer, and send the first rung."""
+    transport = FileTransport(folder / "wire")
+    with Device(folder / "ledger", [asked], transport) as device:
+        device.observe(asked, "green", WEEK)
+        device.tick(WEEK)
+    transport.close()
+
+
+def demand(folder: Path, asked: Survey) -> None:
+    """Release one level more, and send it. After a crash the person asks again: it may be one more."""
+    transport = FileTransport(folder / "wire")
+    with Device(folder / "ledger", [asked], transport) as device:
+        device.release_next(asked, now_ms=END)
+        device.tick(END)
+    transport.close()
+
+
+def switch_off(folder: Path, asked: Survey) -> None:
+    """Withdraw consent; nothing may leave afterwards."""
+    transport = FileTransport(folder / "wire")
+    with Device(folder / "ledger", [asked], transport) as device:
+        device.consent(False)
+        device.observe(asked, "red", WEEK)
+        device.tick(END + 30_000)
+        assert device.odometer.epsilon == asked.mechanism.epsilons[0]
+    transport.close()
+
+
+def unlocking() -> Survey:
+    """A survey whose budget pays for the first rung at once, and for the next one an hour later."""
+    return survey(retention='retention = "3d"', lifetime='lifetime = 1\nunlock = "0.5 per hour"')
+
+
+def unlock(folder: Path, asked: Survey) -> None:
+    """Come back when more has unlocked: one rung more is released, which uses it up."""
+    transport = FileTransport(folder / "wire")
+    with Device(folder / "ledger", [asked], transport) as device:
+        device.tick(WEEK + 3_600_000)
+        assert device.odometer.epsilon == asked.mechanism.epsilons[1]
+    transport.close()
+
+
+def rungs_of(folder: Path, asked: Survey) -> set[int]:
+    return {rung for _, rung in emitted(folder / "wire", asked)}
+
+
+STORIES = {
+    "clock": Story(survey(), lambda *_: None, live, {0, 2}),
+    "demand": Story(survey(kind='kind = "on_demand"', opens=""), begin, demand, {0, 1, 2}),
+    "off": Story(survey(), begin, switch_off, {0}),
+    "unlock": Story(unlocking(), begin, unlock, {0, 1}),
+}
+
+
+def crash_in_child(folder: Path, story: Story, line: int) -> bool:
     """Live in a forked process that dies at a line; tells whether it came that far."""
     child = os.fork()
     if child == 0:
         sys.settrace(die_at_line(line))
-        live(folder, asked)
+        story.then(folder, story.asked)
         os._exit(0)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
@@ -121,33 +190,40 @@ def crash_in_child(folder: Path, asked: Survey, line: int) -> bool:
     return code == CRASHED
 
 
-def crash_at_every_line(root: Path) -> int:
+def crash_at_every_line(root: Path, story: Story) -> int:
     """Kill a device before each line of its code in turn, start it again, check; returns how often it was killed."""
-    asked = survey()
+    asked = story.asked
     line = 1
     while True:
         folder = root / str(line)
         folder.mkdir()
-        if not crash_in_child(folder, asked, line):
+        story.first(folder, asked)
+        if not crash_in_child(folder, story, line):
             return line - 1
         before = emitted(folder / "wire", asked)
         check(folder, asked)
-        live(folder, asked)
-        assert check(folder, asked) == 2
+        story.then(folder, asked)
+        check(folder, asked)
+        assert rungs_of(folder, asked) <= story.rungs
+        assert len(rungs_of(folder, asked)) >= min(len(story.rungs), 2)
         after = emitted(folder / "wire", asked)
+        assert len({token for token, _ in after}) == 1
         assert all(after[key] == frames for key, frames in before.items())
         shutil.rmtree(folder)
         line += 1
 
 
-def test_a_device_killed_before_any_line_repeats_itself_and_nothing_else() -> None:
+@pytest.mark.parametrize(("story", "least"), [("clock", 500), ("demand", 100), ("off", 100), ("unlock", 100)])
+def test_a_device_killed_before_any_line_repeats_itself_and_nothing_else(story: str, least: int) -> None:
     # In memory where there is such a folder: a thousand crashes would otherwise wait for the disk at every commit. In a
     # process of its own: forking all that the test runner has loaded takes several times as long.
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as folder:
-        result = subprocess.run([sys.executable, "-m", __name__, folder], capture_output=True, text=True, check=False)
+        result = subprocess.run(
+            [sys.executable, "-m", __name__, folder, story], capture_output=True, text=True, check=False
+        )
     assert result.returncode == 0, result.stderr
-    assert int(result.stdout) > 500, "the trace function saw too few lines to mean anything"
+    assert int(result.stdout) > least, "the trace function saw too few lines to mean anything"
 
 
 def endless() -> Survey:
@@ -220,4 +296,4 @@ def test_the_check_would_notice_a_redrawn_answer(tmp_path: Path) -> None:
 
 
 if __name__ == "__main__":
-    print(crash_at_every_line(Path(sys.argv[1])))
+    print(crash_at_every_line(Path(sys.argv[1]), STORIES[sys.argv[2]]))

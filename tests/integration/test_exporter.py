@@ -58,7 +58,7 @@ def test_the_exporter_serves_what_is_in_redis(redis_url: str, topic_prefix: str,
     try:
 
         def get(path: str) -> str:
-            return str(urllib.request.urlopen(f"{url}{path}", timeout=5).read().decode())
+            return str(urllib.request.urlopen(f"{url}{path}", timeout=30).read().decode())
 
         assert get("/healthz") == "ok\n"
         text = get("/metrics")

@@ -6,9 +6,10 @@ import json
 import re
 import signal
 import sys
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from streams.cli.exporter import REDIS_SECONDS
 from streams.local.kafka import ApacheKafka
 from streams.local.process import Child, free_ports
 from streams.local.redis import Redis
@@ -23,6 +25,7 @@ from streams.settings import Settings
 from streams.store.connect import open_store
 from tests.support.deadline import until
 from tests.support.exporter import record_of
+from tests.support.processes import hung
 from tests.support.services import fresh_name, running
 from tests.support.surveys import survey, survey_text
 
@@ -73,14 +76,9 @@ def exporter(folder: Path, redis: str, **env: str) -> Iterator[Exporter]:
         found.child.kill()
 
 
-@contextmanager
-def hung(child: Child) -> Iterator[None]:
-    """Stop a process without ending it: its connections stay open, and nothing answers."""
-    child.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        child.send_signal(signal.SIGCONT)
+def timed(get: Callable[[str], tuple[int, str]], path: str) -> tuple[tuple[int, str], float]:
+    started = time.monotonic()
+    return get(path), time.monotonic() - started
 
 
 def test_a_redis_that_hangs_delays_nobody_and_is_named(tmp_path: Path) -> None:
@@ -101,8 +99,12 @@ def test_a_redis_that_hangs_delays_nobody_and_is_named(tmp_path: Path) -> None:
                 paths = ["/healthz", "/metrics", "/api/v1/health", "/api/v1/alerts", "/api/v1/surveys", "/", windows]
                 # Were each of them to wait for Redis, even four at a time, these would take minutes.
                 with ThreadPoolExecutor(12) as pool:
-                    asked = [pool.submit(served.get, path) for path in paths * 40]
-                    answers = [answer.result(LIMIT_SECONDS) for answer in asked]
+                    asked = [pool.submit(timed, served.get, path) for path in paths * 40]
+                    answered = [answer.result(LIMIT_SECONDS) for answer in asked]
+                answers = [answer for answer, _ in answered]
+                for place, path in enumerate(paths):
+                    fastest = min(seconds for _, seconds in answered[place :: len(paths)])
+                    assert fastest < REDIS_SECONDS, f"{path} waits for Redis"
                 assert {status for status, _ in answers} == {200, 503}
                 by_path = dict(zip(paths, answers, strict=False))
                 assert [by_path[path][0] for path in paths] == [503, 200, 200, 200, 200, 200, 503]

@@ -203,7 +203,7 @@ def test_an_external_broker_that_does_not_answer_is_told_with_its_address() -> N
 
 def test_prometheus_reads_its_configuration_again() -> None:
     def interval() -> str:
-        with urllib.request.urlopen(f"{service.url}/api/v1/status/config", timeout=5) as answer:
+        with urllib.request.urlopen(f"{service.url}/api/v1/status/config", timeout=30) as answer:
             text: str = json.load(answer)["data"]["yaml"]
         return text
 

@@ -56,7 +56,7 @@ def send(system: System, messages: Mapping[int, Sequence[bytes | None]], **optio
 
 def metric(port: int, name: str) -> float:
     """Return the sum of a metric over its labels."""
-    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
+    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read().decode()
     lines = [line for line in text.splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 

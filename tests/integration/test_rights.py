@@ -1,4 +1,4 @@
-"""A broker with passwords and access control: each command runs with the documented rights, and says which it lacks."""
+"""A broker with TLS, passwords, access control: commands run with the documented rights, and say which they lack."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ USERS = {
     "lister": "thaw deadletters list, show",
     "replayer": "thaw deadletters replay",
     "recounter": "thaw rebuild",
+    "auditor": "thaw verify, thaw export",
 }
 
 
@@ -45,7 +46,7 @@ def settings(redis_server: Redis, tmp_path_factory: pytest.TempPathFactory) -> S
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    names = ["kafka", "kafka_security", "kafka_sasl", "kafka_user", "kafka_password"]
+    names = ["kafka", "kafka_security", "kafka_ca", "kafka_sasl", "kafka_user", "kafka_password"]
     names += ["redis", "prefix", "surveys", "tick_ms", "partitions"]
     return {f"THAW_{name.upper()}": str(getattr(settings, name)) for name in names}
 
@@ -80,7 +81,7 @@ def test_a_wrong_password_is_named(broker: SecuredKafka, settings: Settings) -> 
     for process in processes:
         status, out, err = ended(process)
         assert (status, out) == (1, "")
-        assert "does not accept user 'creator' with this password (PLAIN); check THAW_KAFKA_USER" in err
+        assert "does not accept user 'creator' with this password (SCRAM-SHA-512); check THAW_KAFKA_USER" in err
         assert password_of("creator") not in err
 
 
@@ -129,6 +130,10 @@ def test_a_missing_right_is_named_before_the_topics_exist_and_after(broker: Secu
             return status == 0 and "1 windows: 1 equal; 500 users" in out
 
         until(counted, 90, "a worker with the documented rights counts everything", poll_seconds=1)
+        no_redis = "redis://127.0.0.1:1/0"
+        auditor = broker.settings("auditor", settings)
+        status, out, _ = ended(start(auditor, "verify", "colour", THAW_REDIS=no_redis))
+        assert (status, out.splitlines()[-1]) == (0, "1 windows: 1 equal")
         until(
             lambda: "'stranger' has no right to describe the topic" in lost.log.read_text(),
             60,

@@ -93,7 +93,7 @@ def topic_dump(system: System, topic: str, count: int) -> bytes:
 
 
 def fetch(port: int, path: str) -> bytes:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
         body: bytes = answer.read()
     return body
 
@@ -214,10 +214,10 @@ def answer(
         needles[f"word of device {number}"] = word.encode()
         needles[f"height of device {number}"] = repr(height).encode()
         needles[f"bytes of the height of device {number}"] = struct.pack("<d", height)
-        for moment_ms in (now_ms - 2 * MINUTE_MS, now_ms):
+        for moment_ms in (now_ms - 2 * MINUTE_MS, now_ms - MINUTE_MS):
             for survey, value in zip(surveys, (word, height), strict=True):
                 [chain] = device.observe(survey, value, moment_ms)
                 tokens.append(device._token(survey, chain.window_ms, 0))
             device.tick(moment_ms)
-        assert device.tick(now_ms + MINUTE_MS).waiting == 0
+        assert device.tick(now_ms).waiting == 0
     return tokens

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from streams.settings import Settings
 from streams.store.shape import Key
 from tests.integration.workers import System, run_thaw
 from tests.support.deadline import until
+from tests.support.processes import hung
 from tests.support.services import missing, running
 
 pytestmark = pytest.mark.real
@@ -142,14 +143,28 @@ def test_a_full_disk_stops_counting_until_there_is_room_and_no_longer(
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-@pytest.mark.parametrize("away", ["THAW_REDIS", "THAW_KAFKA"])
+@pytest.mark.parametrize(
+    ("away", "hangs"),
+    [("THAW_REDIS", False), ("THAW_REDIS", True), ("THAW_KAFKA", True)],
+    ids=["Redis refuses", "Redis hangs", "Kafka hangs"],
+)
 def test_a_worker_waits_for_its_services_no_longer_than_it_was_told(
-    kafka: str, own_redis: Redis, topic_prefix: str, tmp_path: Path, away: str
+    kafka: str, own_redis: Redis, topic_prefix: str, tmp_path: Path, away: str, hangs: bool
 ) -> None:
-    nowhere = f"127.0.0.1:{free_ports(1)[0]}"
     system = System(kafka, own_redis.url, topic_prefix, tmp_path)
-    address = {"THAW_REDIS": f"redis://{nowhere}/0", "THAW_KAFKA": nowhere}[away]
-    ended = run_thaw(system.settings, "worker", "--worker-port", "0", **{away: address, "THAW_PATIENCE_SECONDS": "2"})
+    with ExitStack() as stack:
+        if not hangs:
+            place = f"127.0.0.1:{free_ports(1)[0]}"
+        elif away == "THAW_REDIS":
+            place = own_redis.address
+            own_redis.child.send_signal(signal.SIGSTOP)
+            stack.callback(own_redis.child.send_signal, signal.SIGCONT)
+        else:
+            # As a broker that is stopped: connections are made, and nothing is answered.
+            silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            place = f"127.0.0.1:{silent.getsockname()[1]}"
+        env = {away: f"redis://{place}/0" if away == "THAW_REDIS" else place, "THAW_PATIENCE_SECONDS": "2"}
+        ended = run_thaw(system.settings, "worker", "--worker-port", "0", **env)
     assert ended.returncode == 75, ended.stderr
     assert "was not ready within THAW_PATIENCE_SECONDS=2" in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -193,19 +208,29 @@ def test_an_outage_of_kafka_leaves_one_message_per_key_and_ends_every_wait() -> 
 
         send(0)
         assert publisher.is_up
-        broker.child.send_signal(signal.SIGSTOP)
-        try:
+        with hung(broker.child):
             for number in range(1, 20):
                 with pytest.raises(PublishError, match="2 of 2 messages were not acknowledged"):
                     send(number, wait_seconds=0.1)
             assert publisher._producer is not None
             assert len(publisher._producer) <= 2 + 1, "one message for each key; its length also counts events"
             assert not publisher.is_up
-        finally:
-            broker.child.send_signal(signal.SIGCONT)
+            _fill_the_queue(settings)
         until(lambda: _sent(send), 60, "the brokers to take messages again", poll_seconds=0.1)
         assert publisher.is_up
         publisher.close(10)
+
+
+def _fill_the_queue(settings: Settings) -> None:
+    """Messages without a key, as dead letters are, while the queue to Kafka has room for two."""
+    small = Publisher(settings)
+    small._options["queue.buffering.max.messages"] = 2
+    letters = [Outgoing(settings.dead_letters_topic, b"%d" % number, None) for number in range(5)]
+    with pytest.raises(PublishError, match="the queue to Kafka is full"):
+        small.send(letters, wait_seconds=0.3)
+    assert not small.is_up
+    with pytest.raises(PublishError, match="stopped while the queue to Kafka was full"):
+        small.send(letters, wait_seconds=60, stopping=lambda: True)
 
 
 def _sent(send: Any) -> bool:

@@ -1,5 +1,6 @@
 """What happens to the topic of reports, or to clocks, while a worker runs: told at once, counted right."""
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +107,9 @@ def test_create_time_more_partitions_and_a_topic_made_again(system: System, admi
         assert worker.wait(30)
         assert worker.returncode == 75
         assert "has 16 partitions now, THAW_PARTITIONS is 8" in worker.tail()
+    for command in (["rebuild", "colour"], ["deadletters", "replay"]):
+        told = run_thaw(system.settings, *command)
+        assert (told.returncode, "has 16 partitions, THAW_PARTITIONS says 8" in told.stderr) == (1, True), told.stderr
     # A report that was placed by the old count lies where its shard no longer belongs: nothing of it is removed.
     rebuilt = run_thaw(system.settings, "rebuild", "colour", "--replace", "--json", THAW_PARTITIONS="16")
     assert rebuilt.returncode == 0, rebuilt.stdout
@@ -128,6 +132,11 @@ def test_create_time_more_partitions_and_a_topic_made_again(system: System, admi
     with system.worker() as worker:
         system.wait_for_tally(reports.tally() + more.tally(), worker)
         assert "was deleted and made again" in worker.log.read_text()
+    # The first offset of the new topic is 0, and half of the counts came from the old one.
+    rebuilt = run_thaw(system.settings, "rebuild", "colour", "--replace", "--json")
+    [window] = json.loads(rebuilt.stdout)[0]["windows"]
+    assert (window["status"], window["complete"], window["extra"]) == ("equal", False, 0), rebuilt.stderr
+    assert system.tally() == reports.tally() + more.tally()
     offsets = [system.store.log.offsets(topic, partition, [partition])[partition] for partition in range(8)]
     assert offsets == [len(more.messages(8).get(partition, [])) for partition in range(8)]
 
@@ -142,4 +151,8 @@ def test_two_clusters_do_not_share_a_prefix(system: System) -> None:
     refused = run_thaw(system.settings, "worker", THAW_WORKER_PORT="0")
     assert refused.returncode == 1
     assert "counts and offsets of Kafka cluster another-cluster" in refused.stderr
+    assert sources.key(topic) in refused.stderr
+    refused = run_thaw(system.settings, "rebuild", "colour", "--replace")
+    assert refused.returncode == 1
+    assert "counting again from there would remove them all" in refused.stderr
     assert sources.key(topic) in refused.stderr

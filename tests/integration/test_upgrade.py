@@ -3,18 +3,16 @@
 import json
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import redis
 
 from estimators.tally import Tally
-from streams.cli import main as cli
 from streams.store.redis import RedisStore
 from streams.store.shape import Shape
 from streams.worker.dead_letters import REASON_HEADER
+from tests.integration.commands import Thaw, commands
 from tests.integration.workers import System, headers, run_thaw
 from tests.support.deadline import until
 from tests.support.next_version import to_next
@@ -24,30 +22,10 @@ pytestmark = pytest.mark.real
 NEXT = (sys.executable, "-m", "tests.support.next_version")
 
 
-class Outcome(NamedTuple):
-    """What a command of the command line did."""
-
-    status: int
-    out: str
-    err: str
-
-
-Thaw = Callable[..., Outcome]
-
-
 @pytest.fixture
 def thaw(system: System, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Thaw:
-    """Run commands of this version here: a process of their own would mostly import."""
-    for name in ("kafka", "redis", "prefix", "surveys"):
-        monkeypatch.setenv(f"THAW_{name.upper()}", getattr(system.settings, name))
-
-    def run(*arguments: str) -> Outcome:
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as end:
-            cli.main(arguments)
-        return Outcome(int(end.value.code or 0), *capfd.readouterr())
-
-    return run
+    """Run commands of this version here."""
+    return commands(system.settings, capfd, monkeypatch)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """A worker process on real Kafka and Redis: exact tallies, estimates, dead letters, kills, parts that are away."""
 
+import json
 import signal
 import struct
 import urllib.request
@@ -8,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from estimators.estimation.registry import estimator_of
@@ -32,7 +34,7 @@ def system(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Sys
     return made
 
 
-def test_reports_become_an_exact_tally_an_estimate_and_metrics(system: System) -> None:
+def test_reports_become_an_exact_tally_an_estimate_and_metrics(system: System, tmp_path: Path) -> None:
     reports = system.reports(20_000)
     [port] = free_ports(1)
     with system.worker(port=port) as worker:
@@ -60,12 +62,12 @@ def test_reports_become_an_exact_tally_an_estimate_and_metrics(system: System) -
 
         def scraped(text: str) -> Callable[[], bool]:
             address = f"http://127.0.0.1:{port}/metrics"
-            return lambda: text in urllib.request.urlopen(address, timeout=5).read().decode()
+            return lambda: text in urllib.request.urlopen(address, timeout=30).read().decode()
 
         for partition in range(8):
-            until(scraped(f'thaw_worker_lag_records{{partition="{partition}"}} 0.0'), 10, "no lag")
-        until(scraped("thaw_worker_reports_total 40000.0"), 10, "reports counted in the worker's own metrics")
-        until(lambda: not scraped("thaw_worker_latency_seconds_count 0.0")(), 10, "latencies")
+            until(scraped(f'thaw_worker_lag_records{{partition="{partition}"}} 0.0'), 60, "no lag")
+        until(scraped("thaw_worker_reports_total 40000.0"), 60, "reports counted in the worker's own metrics")
+        until(lambda: not scraped("thaw_worker_latency_seconds_count 0.0")(), 60, "latencies")
 
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(30)
@@ -74,6 +76,18 @@ def test_reports_become_an_exact_tally_an_estimate_and_metrics(system: System) -
     assert printed.returncode == 0, printed.stderr
     assert '"users":20000' in printed.stdout
     assert "red" in run_thaw(system.settings, "estimates").stdout
+    lines = run_thaw(system.settings, "estimates", "colour", "--format", "csv").stdout.splitlines()
+    assert lines == run_thaw(system.settings, "estimates", "colour", "--csv").stdout.splitlines()
+    assert len(lines) == 1 + len(system.survey.mechanism.labels)
+    rows = json.loads(run_thaw(system.settings, "estimates", "colour", "--format", "json").stdout)
+    file = tmp_path / "estimates.parquet"
+    written = run_thaw(system.settings, "estimates", "--format", "parquet", "--output", str(file))
+    assert (written.returncode, written.stdout) == (0, ""), written.stderr
+    table = pyarrow.parquet.read_table(file).to_pylist()
+    assert [row["estimate"] for row in rows] == [row["estimate"] for row in table] == list(expected.value)
+    full = run_thaw(system.settings, "estimates", "--csv", "--output", "/dev/full")
+    assert full.returncode == 1
+    assert "Error: /dev/full: No space left on device" in full.stderr
 
 
 def _dead_letters(system: System) -> dict[str, bytes]:
@@ -165,6 +179,7 @@ def test_two_workers_share_the_partitions_and_take_over_from_each_other(system: 
         assert one.returncode == 0
         system.produce(parts[1].messages(8, limit_bytes=8_192))
         system.wait_for_tally(reports.tally(), two)
+        assert '"level":"error"' not in two.log.read_text(), "a takeover is no error"
 
 
 def test_a_worker_waits_for_redis_and_says_so(kafka: str, topic_prefix: str, tmp_path: Path) -> None:

@@ -125,7 +125,9 @@ def test_checkpoints_never_go_back_and_bounds_stay_shares(steps: list[tuple[int,
     for low, high in steps:
         users += (low, high)
         tally = YesNo.of([0.6, 0.9], [0.4, 0.1], users // 2, users)
-        following = advance(state, tally, threshold=0.3, alpha_at=lambda k: checkpoint_alpha(0.05, k))
+        following = advance(
+            state, tally, threshold=0.3, alpha_at=lambda k: checkpoint_alpha(0.05, k), population="fleet"
+        )
         assert following.number in (state.number, state.number + 1)
         assert following.users >= state.users
         state = following

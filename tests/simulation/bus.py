@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from producers.survey.survey import Survey
 from producers.wire.transport import Message, TransportError
-from streams.kafka.messages import Outgoing, PublishError
+from streams.kafka.messages import FetchBatch, Outgoing, PublishError, Record
+from streams.kafka.reader import Held
 from streams.settings import Settings
 from tests.support.clock import ManualClock
 from tests.support.reports import Report
@@ -74,6 +75,22 @@ class Bus:
         if messages and self.away:
             raise PublishError("the broker is away")
         self.published += messages
+
+
+class Reading:
+    """The topic of reports as somebody reads it who has no other right, from its start to its end."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._log = bus.log
+
+    def read(self) -> Iterator[list[FetchBatch]]:
+        yield [
+            FetchBatch(TOPIC, partition, 0, len(records), [Record(*stored[:3]) for stored in records])
+            for partition, records in enumerate(self._log)
+        ]
+
+    def held(self) -> dict[int, Held]:
+        return dict.fromkeys(range(PARTITIONS), Held(0, None))
 
 
 def reports_of_device(frame: bytes) -> tuple[int, Report]:

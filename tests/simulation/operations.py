@@ -72,7 +72,7 @@ class Late:
 
 def opened(report: Report, window_ms: int, now_ms: int) -> bool:
     """Tell whether the rung of a report is open at this time, but for the skew that the survey allows."""
-    return not report.rung or now_ms + SURVEY.skew_ms >= window_ms + WINDOW_MS + SURVEY.opens_ms[report.rung]
+    return not report.rung or now_ms >= window_ms + WINDOW_MS + SURVEY.accepted_ms[report.rung - 1]
 
 
 @dataclass(frozen=True)

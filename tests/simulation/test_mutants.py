@@ -46,7 +46,7 @@ class TakesEarlyRungs(Applier):
         # As if every record had come when the rungs of its window were open.
         late = [
             replace(
-                batch, records=[record._replace(timestamp_ms=record.timestamp_ms + 100_000) for record in batch.records]
+                batch, records=[record._replace(timestamp_ms=record.timestamp_ms + 150_000) for record in batch.records]
             )
             for batch in batches
         ]
@@ -88,7 +88,7 @@ class RemovesBeforeItSends(Device):
     def _flush(self, now_ms: int) -> int:
         ready = self._outbox.ready(now_ms, 500)
         with self._ledger.transaction():
-            self._outbox.remove(number for number, _ in ready)
+            self._outbox.remove((number for number, _ in ready), now_ms)
         if ready:
             partitions = self._transport.partitions
             self._transport.send([Message(partition_of(report.shard, partitions), report.frame) for _, report in ready])
@@ -102,17 +102,16 @@ class DrawsAgain(Device):
         return super()._chain_for(*arguments)
 
 
+CONTRADICTION = "is unreadable: not a tally"
+"""A worker has noticed that a log contradicts its tally, and has set it aside: a correct system never gets there."""
+
 MUTANTS: list[tuple[str, dict[str, Any], str]] = [
     ("acknowledged too early", {"applier": AcknowledgesAnyway}, "1 users expected, 0 found"),
     ("power cut", {"applier": TrustsKafkaAlone}, "2 users expected, 0 found"),
     ("rung before it opens", {"applier": TakesEarlyRungs}, "dead letters: expected"),
     ("unqueued window", {"applier": DoesNotQueue}, "has no estimate"),
-    ("zombie", {"store": lambda clock: MemoryStore(clock, log=IgnoresStamps)}, "3 users expected, "),
-    (
-        "between apply and acknowledgement",
-        {"applier": partial(Applier, table=ForgetsTokens)},
-        "1 users expected, [23] found",
-    ),
+    ("zombie", {"store": lambda clock: MemoryStore(clock, log=IgnoresStamps)}, CONTRADICTION),
+    ("between apply and acknowledgement", {"applier": partial(Applier, table=ForgetsTokens)}, CONTRADICTION),
     ("device dies while sending", {"device": RemovesBeforeItSends}, "device 0, window"),
     ("device dies before it has stored its answers", {"device": DrawsAgain}, "drew rung 0 twice"),
 ]

@@ -33,7 +33,14 @@ SCRIPTS: dict[str, list[Op]] = {
     # Acknowledged although the store had not answered: the report was never read again.
     "acknowledged too early": [Late(((0, 0, 1),)), RedisAway(200_000), Work(0, 1), Advance(1_000), Work(0, 1)],
     # Read from Kafka's committed offset alone: what the power cut took stayed lost.
-    "power cut": [RedisSyncs(), Late(((0, 0, 1), (1, 1, 2)), windows=1), Work(0, 1), Work(1, 1), RedisForgets()],
+    "power cut": [
+        Advance(10_000),
+        RedisSyncs(),
+        Late(((0, 0, 1), (1, 1, 2)), windows=1),
+        Work(0, 1),
+        Work(1, 1),
+        RedisForgets(),
+    ],
     # Counted before it opened: one lying device on the top rung weighs as much as many honest devices on the first.
     "rung before it opens": [Corrupt("early", good_before=True, good_after=True), Work(0, 3)],
     # Two writers on one log: the second overwrote the tally of the first.
@@ -48,6 +55,7 @@ SCRIPTS: dict[str, list[Op]] = {
     ],
     # A batch read again was added again.
     "between apply and acknowledgement": [
+        Advance(10_000),
         Late(((0, 0, 1), (0, 1, 2)), windows=1),
         CrashBetweenApplyAndAck(0, 3),
         Late(((0, 1, 2),), windows=1),

@@ -95,10 +95,13 @@ class Story(RuleBasedStateMachine):
     def device_crash(self, device: int, where: str, value: int) -> None:
         self.do(ops.DeviceCrash(device, where, value))
 
+    def finish(self) -> None:
+        self.world.finish()
+
     def teardown(self) -> None:
         try:
             if not self.failed:
-                self.world.finish()
+                self.finish()
         except AssertionError as error:
             error.add_note(f"script: {self.world.script!r}")
             raise

@@ -77,7 +77,13 @@ def test_checkpoints_hold_at_every_look() -> None:
     wrong = np.zeros((2, WINDOWS), dtype=bool)
     state = Checkpoint.beginning(WINDOWS)
     for look in climbing(seed=6):
-        state = advance(state, look.tally, threshold=SHARE_OF_ONES, alpha_at=lambda k: checkpoint_alpha(alpha, k))
+        state = advance(
+            state,
+            look.tally,
+            threshold=SHARE_OF_ONES,
+            alpha_at=lambda k: checkpoint_alpha(alpha, k),
+            population="fleet",
+        )
         lower, upper = bounds_now(state, int(look.tally.users[:, 0].sum()))
         wrong |= np.stack([lower > look.truth, upper < look.truth])
     assert state.number > 15
@@ -98,7 +104,13 @@ def test_checkpoints_hold_for_a_window_whose_users_are_all_present() -> None:
     wrong = np.zeros(WINDOWS, dtype=bool)
     state = Checkpoint.beginning(WINDOWS)
     for look in looks:
-        state = advance(state, look.tally, threshold=SHARE_OF_ONES, alpha_at=lambda k: checkpoint_alpha(alpha, k))
+        state = advance(
+            state,
+            look.tally,
+            threshold=SHARE_OF_ONES,
+            alpha_at=lambda k: checkpoint_alpha(alpha, k),
+            population="fleet",
+        )
         lower, _ = bounds_now(state, int(look.tally.users[:, 0].sum()))
         wrong |= lower > look.truth
     assert state.number > 3
@@ -114,7 +126,13 @@ def test_checkpoints_hold_when_all_ones_come_first() -> None:
     wrong, without_growth = np.zeros((2, WINDOWS), dtype=bool), np.zeros(WINDOWS, dtype=bool)
     state = Checkpoint.beginning(WINDOWS)
     for look in looks:
-        state = advance(state, look.tally, threshold=SHARE_OF_ONES, alpha_at=lambda k: checkpoint_alpha(alpha, k))
+        state = advance(
+            state,
+            look.tally,
+            threshold=SHARE_OF_ONES,
+            alpha_at=lambda k: checkpoint_alpha(alpha, k),
+            population="fleet",
+        )
         lower, upper = bounds_now(state, int(look.tally.users[:, 0].sum()))
         wrong |= np.stack([lower > look.truth, upper < look.truth])
         without_growth |= np.array(state.lower) > look.truth
@@ -135,7 +153,13 @@ def test_newcomers_on_a_low_rung_with_another_share_do_not_break_checkpoints() -
     wrong, stale, pooled = (np.zeros(WINDOWS, dtype=bool) for _ in range(3))
     state = slow = Checkpoint.beginning(WINDOWS)
     for look in looks:
-        state = advance(state, look.tally, threshold=SHARE_OF_ONES, alpha_at=lambda k: checkpoint_alpha(alpha, k))
+        state = advance(
+            state,
+            look.tally,
+            threshold=SHARE_OF_ONES,
+            alpha_at=lambda k: checkpoint_alpha(alpha, k),
+            population="fleet",
+        )
         lower, _ = bounds_now(state, int(look.tally.users[:, 0].sum()))
         wrong |= lower > look.truth
         # A clock that waits for information alone stands still, since newcomers on a low rung lower it.

@@ -16,7 +16,7 @@ from tests.support.examples import EXAMPLES
 from tests.support.randomised import check_draw_laws, check_unbiased
 from tests.support.simulate import simulated_values
 
-WITH_CHAIN = [example for example in EXAMPLES if example.build().guarantee.local and example.name != "pckv_ue"]
+WITH_CHAIN = [e for e in EXAMPLES if e.build().guarantee.protects != "nothing" and e.name != "pckv_ue"]
 # Estimates that are linear in the counts. Those of unary vectors and sensitive values are held against their variance
 # in test_calibration.py.
 LINEAR = ("grr", "warner", "simmons", "christofides", "rr3_dagger", "rr3_ddagger", "rr3_club", "sue")

@@ -80,7 +80,7 @@ def check_cost(mechanism: Mechanism) -> None:
     """Every prefix of a chain costs at most its declared level, and costs never fall."""
     assert len(mechanism.epsilons) == mechanism.rungs
     assert list(mechanism.epsilons) == sorted(mechanism.epsilons)
-    if mechanism.guarantee.local:
+    if mechanism.guarantee.protects != "nothing":
         for exact, declared in zip(mechanism.epsilons, mechanism.ladder, strict=True):
             assert exact <= declared, f"costs {exact!r}, declared {declared!r}"
             assert exact >= declared * (1 - 1e-6), f"gives away precision: {exact!r} of {declared!r}"
@@ -97,7 +97,7 @@ def symbol_chains(mechanism: Mechanism) -> list[Chain]:
             Chain(chain.top.blocks[i].channel, tuple(kernel.blocks[i].channel for kernel in chain.kernels))
             for i in blocks
         ]
-    assert not mechanism.guarantee.local or mechanism.rungs == 1, "a local mechanism with rungs needs a chain"
+    assert mechanism.guarantee.protects == "nothing" or mechanism.rungs == 1, "a mechanism with rungs needs a chain"
     return []
 
 
@@ -253,7 +253,7 @@ def check_refusals(example: Example) -> None:
     with pytest.raises(ParameterError, match=r".+; got "):
         example.build(parameters={**example.parameters, "no_such_parameter": 1})
     refused = [(), (-1.0,), (2.0, 1.0), (math.nan,)]
-    if example.build().guarantee.local:
+    if example.build().guarantee.protects != "nothing":
         refused.append((41.0,))
     for ladder in refused:
         with pytest.raises(ValueError, match=r"\w+.*[;:]"):
@@ -272,7 +272,7 @@ def check_edges(example: Example) -> None:
         answers = equal.draw(simulated_inputs(equal, 500, 3), SeededBits(4)).answers
         assert np.array_equal(answers[0], answers[1])
         assert equal.epsilons[0] == equal.epsilons[1]
-    if example.build().guarantee.local:
+    if example.build().guarantee.protects != "nothing":
         extreme = (1e-6, 20.0) if len(example.ladder) > 1 else (20.0,)
         check_cost_only_upwards(example.build(ladder=extreme))
     for size in example.sizes:

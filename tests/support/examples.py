@@ -55,6 +55,6 @@ def survey_file(example: Example) -> dict[str, Any]:
         "window": {"size": "10s", "retention": "1d"},
         "budget": {"lifetime": 1e6 if math.isfinite(example.build().epsilons[-1]) else math.inf},
     }
-    if not specification_class(example.name).guarantee.local:
+    if specification_class(example.name).guarantee.is_risk:
         content["accept_risk"] = "Simulated devices only, whose answers are nobody's secret."
     return content

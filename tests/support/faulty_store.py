@@ -20,6 +20,7 @@ class FaultyStore:
         self.unreadable: Any = _FaultyPart("unreadable", store.unreadable, fault, error)
         self.estimates: Any = _FaultyPart("estimates", store.estimates, fault, error)
         self.states: Any = _FaultyPart("states", store.states, fault, error)
+        self.now_ms: Any = _FaultyPart("store", store, fault, error).now_ms
 
 
 class _FaultyPart:

@@ -142,7 +142,7 @@ def _judge(frame: bytes, known: dict[bytes, Survey], partition: int, partitions:
         if wrong:
             return reason
     end_ms = window_ms + survey.windows.size_ms
-    opened = [not rung or end_ms + opens_ms <= NOW_MS + survey.skew_ms for rung, opens_ms in enumerate(survey.opens_ms)]
+    opened = [True, *(end_ms + accepted_ms <= NOW_MS for accepted_ms in survey.accepted_ms)]
     return _judge_reports(frame, survey, shard, count, opened)
 
 

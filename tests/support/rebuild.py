@@ -6,10 +6,12 @@ import random
 from collections.abc import Callable, Iterator
 
 from estimators.tally import Tally
+from producers.clock import Clock
 from producers.survey.survey import Survey
 from streams.kafka.messages import FetchBatch
 from streams.kafka.reader import Held
 from streams.repair.rebuild import Rebuilder, WindowCount
+from streams.store.contract import Store
 from streams.store.shape import Shape
 from streams.worker.applier import Applier
 from tests.support.clock import ManualClock
@@ -69,6 +71,13 @@ class Topic:
         }
 
 
+def applier_on(store: Store, survey: Survey, clock: ManualClock) -> Applier:
+    """Return what counts the reports of both partitions, for a survey and those of `SURVEYS`."""
+    applier = Applier(store, SurveyDict(*SURVEYS, survey), lambda _: None, partitions=PARTITIONS, clock=clock)
+    applier.assigned(TOPIC, dict.fromkeys(range(PARTITIONS), 0))
+    return applier
+
+
 class Bench:
     """A topic, a store and a worker."""
 
@@ -76,19 +85,29 @@ class Bench:
         self.survey, self.topic, self.clock = survey, Topic(), ManualClock(NOW_MS)
         self.store = MemoryStore(self.clock)
         self._worked = [0] * PARTITIONS
-        self.applier = Applier(
-            self.store, SurveyDict(*SURVEYS), lambda _: None, partitions=PARTITIONS, clock=self.clock
-        )
-        self.applier.assigned(TOPIC, dict.fromkeys(range(PARTITIONS), 0))
+        self.applier = applier_on(self.store, survey, self.clock)
 
     def work(self) -> None:
         self.applier.process(self.topic.batches(self._worked))
         self._worked = [len(records) for records in self.topic.log]
 
-    def rebuild(self, *, replace: bool = False, window_ms: int | None = None) -> list[WindowCount]:
+    def rebuild(
+        self,
+        *,
+        replace: bool = False,
+        window_ms: int | None = None,
+        since_ms: int | None = None,
+        clock: Clock | None = None,
+    ) -> list[WindowCount]:
         self.topic.rewind()
         self.rebuilder = Rebuilder(
-            self.store, self.topic, self.survey, partitions=PARTITIONS, window_ms=window_ms, clock=self.clock
+            self.store,
+            self.topic,
+            self.survey,
+            partitions=PARTITIONS,
+            window_ms=window_ms,
+            since_ms=since_ms,
+            clock=clock or self.clock,
         )
         return self.rebuilder.run(replace=replace)
 

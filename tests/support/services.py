@@ -3,7 +3,7 @@
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import NoReturn, TypeVar
 
 import pytest
@@ -12,6 +12,7 @@ from streams.local.process import ServiceMissing
 from streams.local.service import Service
 
 AnyService = TypeVar("AnyService", bound=Service)
+Started = TypeVar("Started", bound=AbstractContextManager[object])
 
 REAL_FIXTURES = frozenset({"kafka", "kafka_server", "redis_server", "redis_url"})
 """Fixtures that start a real service; a test that asks for one runs in the lane of real services."""
@@ -32,13 +33,20 @@ def missing(reason: str) -> NoReturn:
 @contextmanager
 def running(make: Callable[[], AnyService]) -> Iterator[AnyService]:
     """Run the service that `make` returns; where it is not installed, skip with the reason (in CI: fail)."""
+    with started(make) as service:
+        yield service
+
+
+@contextmanager
+def started(make: Callable[[], Started]) -> Iterator[Started]:
+    """Do the same with anything that starts services on entry and stops them on exit."""
     with ExitStack() as stack:
         try:
-            service = make()
-            stack.enter_context(service)
+            services = make()
+            stack.enter_context(services)
         except ServiceMissing as error:
             missing(str(error))
-        yield service
+        yield services
 
 
 def fresh_name() -> str:

@@ -138,7 +138,9 @@ def emp_thr_threshold(k: int, s: int, eps: float, n: int, alpha: float) -> Resul
 
 def urr_emp_thr(counts: list[int], s: int, eps: float, alpha: float) -> Result:
     rungs = Rungs.at_levels([eps], [counts], pool=s)
-    limits = threshold.significance_threshold(threshold.stratified_zero_deviation(rungs), alpha, len(counts))
+    questions = YesNo.of(rungs.sigma[:, None] + rungs.base, rungs.base, rungs.counts, rungs.users)
+    deviation = threshold.zero_share_deviation(questions, "stratified")
+    limits = threshold.significance_threshold(deviation, alpha, len(counts))
     return _significant(pooling.stratified(rungs), limits)
 
 

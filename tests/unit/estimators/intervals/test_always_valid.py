@@ -163,7 +163,11 @@ def test_bad_input_is_refused_with_the_reason() -> None:
         confidence_sequence(one_rung(1, 2), 1.0)
     with pytest.raises(ValueError, match="same users for all values"):
         advance(
-            Checkpoint.beginning(2), YesNo.of([0.9], [0.1], [[1, 1]], [[5, 6]]), threshold=0.5, alpha_at=lambda _: 0.1
+            Checkpoint.beginning(2),
+            YesNo.of([0.9], [0.1], [[1, 1]], [[5, 6]]),
+            threshold=0.5,
+            alpha_at=lambda _: 0.1,
+            population="fleet",
         )
 
 
@@ -177,16 +181,16 @@ def test_checkpoints_are_taken_when_information_or_users_have_grown() -> None:
         return checkpoint_alpha(0.05, number)
 
     start = Checkpoint.beginning(1)
-    assert advance(start, at(0, 99), threshold=0.3, alpha_at=spend) is start
-    first = advance(start, at(0, 100), threshold=0.3, alpha_at=spend)
+    assert advance(start, at(0, 99), threshold=0.3, alpha_at=spend, population="fleet") is start
+    first = advance(start, at(0, 100), threshold=0.3, alpha_at=spend, population="fleet")
     assert (first.number, first.users) == (1, 100)
-    assert advance(first, at(0, 109), threshold=0.3, alpha_at=spend) is first
+    assert advance(first, at(0, 109), threshold=0.3, alpha_at=spend, population="fleet") is first
     # newcomers on a low rung lower the information, but they are more users
     assert reference_information(at(9, 100), 0.3) < first.information
-    second = advance(first, at(11, 100), threshold=0.3, alpha_at=spend)
+    second = advance(first, at(11, 100), threshold=0.3, alpha_at=spend, population="fleet")
     assert (second.number, second.users) == (2, 111)
     # the same users on a higher rung: more information
-    assert advance(second, at(0, 111), threshold=0.3, alpha_at=spend).number == 3
+    assert advance(second, at(0, 111), threshold=0.3, alpha_at=spend, population="fleet").number == 3
 
 
 def test_between_checkpoints_newcomers_are_taken_for_the_worst() -> None:

@@ -7,15 +7,15 @@ import pytest
 from scipy import stats
 
 from estimators.channels.channel import RetentionChannel
-from estimators.inference.inversion import Rungs
 from estimators.inference.pooling import pool_retention
 from estimators.inference.views import (
     keep_significant,
     significance_threshold,
     simplex_projection,
-    stratified_zero_deviation,
     zero_deviation,
+    zero_share_deviation,
 )
+from estimators.intervals.always_valid import YesNo
 from estimators.intervals.one_look import (
     bonferroni_z,
     clopper_pearson,
@@ -137,10 +137,24 @@ def test_a_share_of_zero_is_rarely_called_significant() -> None:
     assert_binomial(int(np.sum(estimates > threshold)), 20_000, exceeded)
 
 
-def test_the_deviation_at_zero_of_one_rung_is_that_of_the_strata() -> None:
-    rungs = Rungs.at_levels([1.0], [[40, 30, 30]], pool=2)
-    np.testing.assert_allclose(stratified_zero_deviation(rungs), zero_deviation(rungs.sigma[0], rungs.base[0], 100))
-    assert stratified_zero_deviation(rungs)[2] == 0.0
+def test_the_deviation_at_zero_of_one_rung_is_that_of_all_rungs_whatever_the_method() -> None:
+    channels = [RetentionChannel.for_epsilon(level, 3, pool=2) for level in (1.0, 2.0)]
+    counts, users = np.array([[40, 30, 30], [0, 0, 0]]), np.array([100, 0])
+    for method in ("stratified", "pooled"):
+        found = zero_share_deviation(YesNo.retention(channels, counts, users), method)
+        np.testing.assert_allclose(found[:2], zero_deviation(channels[0].retention, channels[0].lie, 100))
+        assert found[2] == 0.0
+    nobody = zero_share_deviation(YesNo.retention(channels, 0 * counts, 0 * users), "pooled")
+    assert np.isinf(nobody).all()
+
+
+def test_two_rungs_tell_a_share_of_zero_better_pooled_than_stratified() -> None:
+    channels = [RetentionChannel.for_epsilon(level, 4) for level in (0.5, 3.0)]
+    questions = YesNo.retention(channels, np.full((2, 4), 250), np.array([1_000, 1_000]))
+    pooled, stratified = (zero_share_deviation(questions, method) for method in ("pooled", "stratified"))
+    each = np.array([zero_deviation(channel.retention, channel.lie, 1_000) for channel in channels])
+    np.testing.assert_allclose(pooled, (each**-2.0).sum() ** -0.5)
+    np.testing.assert_allclose(stratified, np.sqrt((each**2).sum()) / 2)
 
 
 def test_the_projection_is_a_distribution_and_leaves_one_alone() -> None:

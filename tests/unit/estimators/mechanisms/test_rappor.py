@@ -11,11 +11,11 @@ from estimators.channels.bits import unpack
 from estimators.channels.bloom import design_matrix, fill_chance, packed_filter, positions
 from estimators.exact.randomness import SeededBits
 from estimators.inference.bloom_decoding import holm, significant
+from estimators.inference.crowd_delta import failure_chance
 from estimators.mechanism import ParameterError
 from estimators.mechanisms.k_randomization import KRandomization
 from estimators.mechanisms.mean import Mean
 from estimators.mechanisms.rappor import RAPPOR
-from estimators.planning.crowd_delta import failure_chance
 from estimators.tally import Tally
 from tests.support.mechanism import whole
 from tests.support.simulate import simulated_tally
@@ -70,6 +70,16 @@ def test_strings_outside_the_list_do_not_pass_for_known_ones() -> None:
     found = rappor.estimate(simulated_tally(rappor, values, 5))
     assert np.flatnonzero(significant(found)).tolist() == [2]
     assert found.value[2] == pytest.approx(0.5, abs=0.05)
+    left = found.unexplained
+    assert left is not None
+    assert left.share == pytest.approx(1 - found.value.sum())
+    assert left.lower < 0.5 < left.upper
+    assert left.variance > 0
+
+
+def test_without_an_open_list_nothing_is_left_over() -> None:
+    rappor = whole(RAPPOR(STRINGS, (2.0,), bits=64, cohorts=2, open_list=False))
+    assert rappor.estimate(simulated_tally(rappor, ["site-1"] * 200, 5)).unexplained is None
 
 
 def test_the_non_negative_view_says_so_and_stays_non_negative() -> None:
@@ -105,6 +115,14 @@ def test_a_mean_is_clipped_to_its_range_and_a_hole_is_refused() -> None:
             mean.encode([hole], SeededBits(1))
     with pytest.raises(ParameterError, match="exceed low"):
         Mean("age", (1.0,), low=1.0, high=1.0)
+
+
+def test_the_unit_of_a_mean_is_told_and_not_part_of_what_is_decoded() -> None:
+    plain, named = (Mean.build(["age"], (1.0,), {"low": 0, "high": 9} | more) for more in ({}, {"unit": "years"}))
+    assert [mean.quantities[0].unit for mean in (plain, named)] == ["", "years"]
+    assert plain.canonical() == named.canonical()
+    with pytest.raises(ParameterError, match="24 characters"):
+        Mean.build(["age"], (1.0,), {"low": 0, "high": 9, "unit": "x" * 25})
 
 
 def test_one_end_is_as_private_as_the_other() -> None:

@@ -18,7 +18,32 @@ from tests.support.checks import Example
 from tests.support.examples import EXAMPLES
 from tests.support.paths import ROOT
 
-SURVEY_IDS = {"browser": "browser-1371cf73", "canary": "canary-c20a31b2", "carriers": "carriers-7e10971c"}
+SURVEY_IDS = {
+    "browser": "browser-1371cf73",
+    "canary": "canary-c20a31b2",
+    "carriers": "carriers-7e10971c",
+    "christofides": "bribes-024b77bc",
+    "ewrr": "commute-ca870599",
+    "improved_christofides": "exam-aids-52724584",
+    "k_randomization": "interests-cdd39352",
+    "lpp": "features-cd50e4f2",
+    "mangat": "test-result-bc1c90a1",
+    "mean": "working-hours-2e4078ef",
+    "oue": "crashes-0aa5393f",
+    "pckv_ue": "films-d85b1367",
+    "profile": "profile-a2fd4bab",
+    "pum": "whereabouts-67b03ff6",
+    "rappor": "home-page-d8a4e62b",
+    "rr3_club": "ballot-78c2325d",
+    "rr3_dagger": "investments-0d6e4041",
+    "rr3_ddagger": "mood-62ecfddf",
+    "simmons": "no-insurance-7f127bfb",
+    "stops": "stops-ace8b5f7",
+    "sue": "occupation-12eec03e",
+    "urap": "departments-3652a9c6",
+    "urr": "marital-status-c4e934b3",
+    "warner": "undeclared-income-3ca607e7",
+}
 
 CANONICAL = {
     "grr": "8485a9c93ce368d4",
@@ -52,6 +77,13 @@ def test_the_ids_of_deployed_surveys_never_change(name: str) -> None:
 
 def test_every_deployed_survey_is_listed_here() -> None:
     assert {file.stem for file in (ROOT / "deploy" / "surveys").glob("*.toml")} == set(SURVEY_IDS)
+
+
+def test_every_mechanism_has_a_deployed_survey_with_three_rungs_where_it_has_a_ladder() -> None:
+    surveys = [load_survey(file) for file in (ROOT / "deploy" / "surveys").glob("*.toml")]
+    assert {survey.mechanism.name for survey in surveys} == set(names())
+    for survey in surveys:
+        assert survey.mechanism.rungs >= 3 or survey.mechanism.ladders.startswith("One level only"), survey.name
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)

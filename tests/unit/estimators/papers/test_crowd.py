@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from estimators.channels import crowd
+from estimators.inference import crowd_delta as deltas
 from estimators.papers import crowd as crowd_paper
-from estimators.planning import crowd_delta as deltas
 
 
 def total_law(bits: list[int], flip: float) -> np.ndarray:
@@ -33,6 +33,40 @@ def test_delta_is_the_worst_hockey_stick_over_all_other_records(
         one = total_law(rest + [1] * copies, flip)
         worst = max(worst, np.maximum(zeros - ratio * one, 0).sum(), np.maximum(one - ratio * zeros, 0).sum())
     assert deltas.crowd_delta(records, flip, ratio, copies=copies).delta == pytest.approx(worst, rel=1e-10)
+
+
+@pytest.mark.parametrize(("records", "copies", "labels"), [(3, 1, 2), (2, 2, 3), (4, 1, 1)])
+def test_delta_of_several_totals_covers_the_exact_one_and_hardly_exceeds_it(
+    records: int, copies: int, labels: int
+) -> None:
+    flip, ratio = 0.25, 1.5
+    worst = 0.0
+    for others in range(records):
+        rest = [1] * (copies * others) + [0] * (copies * (records - 1 - others))
+        zeros = total_law(rest + [0] * copies, flip)
+        one = total_law(rest + [1] * copies, flip)
+        first = second = 0.0
+        for totals in product(range(len(zeros)), repeat=labels):
+            p, q = math.prod(zeros[s] for s in totals), math.prod(one[s] for s in totals)
+            first, second = first + max(p - ratio * q, 0), second + max(q - ratio * p, 0)
+        worst = max(worst, first, second)
+    found = deltas.totals_delta(records, flip, ratio, labels=labels, copies=copies).delta
+    assert worst <= found + 1e-12
+    assert found == pytest.approx(worst, abs=1e-6)
+
+
+def test_tails_that_are_cut_off_count_as_failure() -> None:
+    """With a range of one standard deviation most mass is cut off; the chance must not come out smaller for it."""
+    records, flip, ratio = 3_000, 0.3, 1.2
+    whole = deltas._delta_given(1_000, records, flip, ratio, 1).delta
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deltas, "_TAIL_SIGMAS", -0.5)
+        counts, law, tails = deltas.cut_binomial(records, flip)
+        cut = deltas._delta_given(1_000, records, flip, ratio, 1).delta
+    assert tails > 1e-3
+    assert law.sum() + tails == pytest.approx(1.0, abs=1e-12)
+    assert len(counts) < records
+    assert whole <= cut
 
 
 @pytest.mark.parametrize(("records", "bits", "flip", "ratio"), [(3, 2, 0.25, 1.5), (2, 3, 0.3, 2.0), (6, 1, 0.2, 1.3)])

@@ -114,7 +114,8 @@ def test_overlapping_windows_are_answered_all_or_none(ledger: Path) -> None:
     transport = MemoryTransport()
     with Device(ledger, [asked], transport) as device:
         with pytest.raises(
-            BudgetError, match=r"rung 0 would cost 0\.5 more, and 0\.4 of 1\.9 is left.* nothing was released for any"
+            BudgetError,
+            match=r"rung 0 \(level 0\.5\) would cost 0\.5 more, and 0\.4 of 1\.9 is left.* nothing was released for",
         ):
             device.observe(asked, "green", WEEK + 45_000)
         assert device.odometer.epsilon == 0
@@ -300,12 +301,15 @@ def test_the_lifetime_budget_holds_over_all_surveys(ledger: Path, caplog: pytest
             result = device.tick(END + WINDOW_MS + 30_000)
         (refusal,) = result.refused
         assert "shade" in refusal
-        assert "rung 1 would cost 0.5 more, and 0.1 of 2.6 is left on this device (2.5 spent on all surveys)" in refusal
+        assert (
+            "rung 1 (level 1) would cost 0.5 more, and 0.1 of 2.6 is left on this device (2.5 spent on all "
+            "surveys: colour 2, shade 0.5)" in refusal
+        )
         assert Counter(record.getMessage() for record in caplog.records) == {refusal: 1}
         assert device.next_ms() is None
         device.observe(one, "red", END)
         assert device.odometer.epsilon == 3.0
-        with pytest.raises(BudgetError, match=r"rung 0 would cost 0\.5 more, and 0 of 3 is left"):
+        with pytest.raises(BudgetError, match=r"rung 0 \(level 0\.5\) would cost 0\.5 more, and 0 of 3 is left"):
             device.observe(one, "red", END + WINDOW_MS)
         assert device.odometer.epsilon == 3.0
 

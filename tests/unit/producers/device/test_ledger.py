@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.device.budget import UNITS_PER_EPSILON, Odometer, cost_units, limit_units
+from producers.device.budget import UNITS_PER_EPSILON, Odometer, cost_units
 from producers.device.ledger import Ledger, LedgerError, StoredChain
 from producers.device.outbox import Outbox, OutgoingReport
 
@@ -79,8 +79,8 @@ def test_a_chain_comes_back_as_it_was_stored(ledger: Ledger) -> None:
 def test_releases_are_charged_with_the_chain(ledger: Ledger) -> None:
     with ledger.transaction():
         ledger.add(CHAIN)
-        ledger.release(CHAIN, 0, 30, unbounded=False)
-        ledger.release(replace(CHAIN, released=(0,)), 2, 0, unbounded=True)
+        ledger.release(CHAIN, 0, 30, unbounded=False, now_ms=62_000)
+        ledger.release(replace(CHAIN, released=(0,)), 2, 0, unbounded=True, now_ms=63_000)
     stored = ledger.chain(CHAIN.survey_id, CHAIN.window_ms)
     assert stored is not None
     assert (stored.released, stored.highest, stored.charged_units) == ((0, 2), 2, 30)
@@ -91,7 +91,7 @@ def test_a_transaction_that_fails_leaves_nothing(ledger: Ledger) -> None:
     def fails() -> None:
         with ledger.transaction():
             ledger.add(CHAIN)
-            ledger.release(CHAIN, 0, 30, unbounded=False)
+            ledger.release(CHAIN, 0, 30, unbounded=False, now_ms=62_000)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -107,7 +107,7 @@ def test_a_full_disk_leaves_nothing_half_done(ledger: Ledger) -> None:
 
     def store() -> None:
         with ledger.transaction():
-            ledger.release(large, 0, 30, unbounded=False)
+            ledger.release(large, 0, 30, unbounded=False, now_ms=62_000)
             ledger.add(large)
 
     with pytest.raises(sqlite3.OperationalError, match="full"):
@@ -122,7 +122,7 @@ def test_expired_answers_are_erased_while_reports_still_wait(ledger: Ledger) -> 
     outbox = Outbox(ledger)
     with ledger.transaction():
         ledger.add(CHAIN)
-        ledger.release(CHAIN, 0, 30, unbounded=False)
+        ledger.release(CHAIN, 0, 30, unbounded=False, now_ms=62_000)
         outbox.put([OutgoingReport(CHAIN.survey_id, CHAIN.window_ms, 0, 0, 3, 61_000, b"frame")])
     assert ledger.erase_expired(CHAIN.expires_ms) == 0
     assert ledger.erase_expired(CHAIN.expires_ms + 1) == 1
@@ -164,6 +164,34 @@ def test_erased_answers_leave_all_files_as_soon_as_no_other_process_reads(tmp_pa
     assert ledger.connection.execute("PRAGMA busy_timeout").fetchone() == (30_000,)
 
 
+def make_older(ledger: Ledger, version: int) -> None:
+    """Take away what version 3 added."""
+    for table in ("surveys", "releases"):
+        ledger.connection.execute(f"DROP TABLE {table}")
+    for column in ("lifetime_epsilon", "unlock", "consent"):
+        ledger.connection.execute(f"ALTER TABLE device DROP COLUMN {column}")
+    ledger.connection.execute(f"PRAGMA user_version = {version}")
+
+
+def test_a_ledger_of_the_second_version_keeps_what_was_spent_and_gets_accounts(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    ledger = Ledger(path)
+    with ledger.transaction():
+        for window_ms, survey_id in ((1, CHAIN.survey_id), (2, CHAIN.survey_id), (1, "two-words-00000000")):
+            chain = replace(CHAIN, window_ms=window_ms, survey_id=survey_id)
+            ledger.add(chain)
+            ledger.release(chain, 0, 30, unbounded=False, now_ms=62_000)
+        ledger.release(replace(chain, released=(0,)), 2, 0, unbounded=True, now_ms=63_000)
+        make_older(ledger, 2)
+    ledger.close()
+    opened = Ledger(path)
+    assert opened.odometer() == Odometer(90, 1)
+    accounts = opened.connection.execute("SELECT name, first_ms, spent_units, unbounded FROM surveys ORDER BY name")
+    assert accounts.fetchall() == [("colour", 61_000, 60, 0), ("two-words", 61_000, 30, 1)]
+    moments = opened.connection.execute("SELECT rung, released_ms, sent_ms FROM releases WHERE survey_id LIKE 'two%'")
+    assert moments.fetchall() == [(0, None, None), (2, None, None)]
+
+
 def test_a_ledger_of_the_first_version_loses_its_values_when_it_is_opened(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     ledger = Ledger(path)
@@ -174,7 +202,7 @@ def test_a_ledger_of_the_first_version_loses_its_values_when_it_is_opened(tmp_pa
         ledger.connection.execute("ALTER TABLE chains ADD COLUMN value BLOB")
         ledger.connection.execute("ALTER TABLE chains ADD COLUMN inputs BLOB")
         ledger.connection.execute("UPDATE chains SET value = ?, inputs = ?", (b"the true value", b"as it was encoded"))
-        ledger.connection.execute("PRAGMA user_version = 1")
+        make_older(ledger, 1)
     ledger.close()
     assert b"the true value" in bytes_of(tmp_path)
     opened = Ledger(path)
@@ -209,9 +237,9 @@ def test_files_that_are_no_ledgers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match=r"rubbish is not a ledger that can be read .* move it away"):
         Ledger(rubbish)
     newer = Ledger(tmp_path / "newer")
-    newer.connection.execute("PRAGMA user_version = 3")
+    newer.connection.execute("PRAGMA user_version = 4")
     newer.close()
-    with pytest.raises(LedgerError, match="has ledger version 3; this program reads version 2"):
+    with pytest.raises(LedgerError, match="has ledger version 4; this program reads version 3"):
         Ledger(tmp_path / "newer")
     with pytest.raises(LedgerError, match=r"cannot be opened for writing \(No such file or directory\); name a file"):
         Ledger(tmp_path / "nowhere" / "ledger")
@@ -222,20 +250,3 @@ def test_sums_of_costs_are_never_too_small(epsilons: list[float]) -> None:
     charged = sum(cost_units(epsilon) for epsilon in epsilons)
     exact = sum(map(Fraction, epsilons), Fraction(0)) * UNITS_PER_EPSILON
     assert exact <= charged < exact + len(epsilons) + 1
-
-
-@given(st.floats(1e-9, 1e5), st.integers(0, 10**17), st.integers(0, 10**14))
-def test_what_is_affordable_never_exceeds_the_lifetime(lifetime: float, spent: int, increment: int) -> None:
-    odometer = Odometer(spent, 0)
-    fits = Fraction(spent + increment, UNITS_PER_EPSILON) <= Fraction(lifetime)
-    assert odometer.affords(increment, lifetime) == fits
-    assert odometer.left(lifetime) >= 0
-    assert odometer.affords(increment, math.inf)
-
-
-def test_a_cost_without_bound_needs_a_budget_without_bound() -> None:
-    odometer = Odometer(0, 0)
-    assert not odometer.affords(cost_units(math.inf), 1e9)
-    assert odometer.affords(cost_units(math.inf), math.inf)
-    assert limit_units(math.inf) is None
-    assert odometer.left(math.inf) == math.inf

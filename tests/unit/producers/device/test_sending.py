@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from producers.device.agent import BACKOFF_FIRST_MS, BACKOFF_LAST_MS, Device
+from producers.device.agent import Device
+from producers.device.sending import BACKOFF_FIRST_MS, BACKOFF_LAST_MS
 from tests.support.surveys import WEEK, WINDOW_MS, survey
 from tests.support.transports import MemoryTransport, reports
 
@@ -18,7 +19,7 @@ END = WEEK + WINDOW_MS
 def test_reports_wait_while_the_broker_is_away(ledger: Path, caplog: pytest.LogCaptureFixture) -> None:
     asked, transport = survey(), MemoryTransport()
     transport.away = True
-    with Device(ledger, [asked], transport) as device, caplog.at_level(logging.INFO, logger="producers.device.agent"):
+    with Device(ledger, [asked], transport) as device, caplog.at_level(logging.INFO, logger="producers.device"):
         device.observe(asked, "red", WEEK)
         assert device.tick(WEEK).waiting == 1
         assert device.next_ms() == WEEK + BACKOFF_FIRST_MS
@@ -70,6 +71,28 @@ def test_a_full_outbox_refuses_new_rungs_and_keeps_old_ones(ledger: Path, caplog
         device.tick(later_ms + BACKOFF_FIRST_MS + 1)
         assert Counter(token for token, rung, _ in reports(transport, asked) if rung == 0).total() == 3
         assert device.odometer.epsilon == 2.0 + 0.5 + 0.5, "the oldest window has reached its last rung meanwhile"
+
+
+@pytest.mark.parametrize("limit", [1, 2], ids=["less than a value needs", "as much as it needs"])
+def test_overlapping_windows_are_released_all_or_none_also_by_a_full_outbox(ledger: Path, limit: int) -> None:
+    # Each value belongs to two windows at a cost of 0.5 for each.
+    asked, transport = survey(size='size = "2m"\nstep = "1m"', lifetime="lifetime = 2.5"), MemoryTransport()
+    transport.away = True
+    moments = [WEEK, WEEK + 2 * WINDOW_MS, WEEK + 4 * WINDOW_MS]
+    back_ms = moments[-1] + BACKOFF_FIRST_MS
+    with Device(ledger, [asked], transport, caps={"colour": 0.5}, outbox_limit=limit) as device:
+        for now_ms, expected in zip(moments, [[(0,), (0,)], [(), ()], [(), ()]], strict=True):
+            assert [chain.released for chain in device.observe(asked, "red", now_ms)] == expected
+        assert (device.tick(moments[-1]).released, device.odometer.epsilon) == (0, 1.0)
+        transport.away = False
+        released = []
+        for tick in range(4):
+            found = device.tick(back_ms + tick)
+            released.append((found.released, len(found.refused)))
+        # The outbox is empty after the first tick; the third pair could pay for one of its windows and not for both.
+        assert released == [(0, 0), (2, 0), (0, 1), (0, 1)]
+        assert device.odometer.epsilon == 2.0
+        assert Counter(rung for _, rung, _ in reports(transport, asked)) == {0: 4}
 
 
 def test_copies_have_their_own_tokens_and_frames_and_moments(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:

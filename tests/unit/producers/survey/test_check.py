@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -37,7 +38,7 @@ def test_widths_are_those_of_the_closed_form() -> None:
         lie = 1 / (math.exp(rung.epsilon) + values - 1)
         truth = math.exp(rung.epsilon) * lie
         variance = (truth * (1 - truth) + (values - 1) * lie * (1 - lie)) / values / (truth - lie) ** 2
-        assert rung.truth_probability == pytest.approx(truth)
+        assert rung.truths == {"every value": pytest.approx(truth)}
         assert rung.half_widths is not None
         for users, width in zip(USERS, rung.half_widths, strict=True):
             assert width == pytest.approx(1.959964 * math.sqrt(variance / users), rel=0.03)
@@ -136,14 +137,35 @@ def test_every_mechanism_can_be_asked_and_explained(example: Example, tmp_path: 
     text = text_of(example)
     explanation = explain(parse_survey(text))
     assert [rung.half_widths is not None for rung in explanation.rungs] == [True] * len(example.ladder)
-    risky = [warning for warning in explanation.warnings if "is not locally private" in warning]
-    assert bool(risky) != explanation.survey.mechanism.guarantee.local
+    risky = [warning for warning in explanation.warnings if "The survey accepts this" in warning]
+    assert bool(risky) == explanation.survey.mechanism.guarantee.is_risk
     (tmp_path / "survey.toml").write_text(text)
     shown = CliRunner().invoke(command, ["check", "--json", str(tmp_path / "survey.toml")])
     assert shown.exit_code == 0
     data = json.loads(shown.stdout)
     assert data["mechanism"] == example.name
     assert data["epsilon"] is None or data["epsilon"] >= 0
+    local = explanation.survey.mechanism.guarantee.protects != "nothing"
+    assert bool(data["attackers"]) != local
+    assert bool("What an attacker learns" in shown_text(tmp_path / "survey.toml")) != local
+
+
+def shown_text(file: Path) -> str:
+    return CliRunner().invoke(command, ["check", str(file)]).stdout
+
+
+def test_the_failure_chance_of_a_crowd_is_printed() -> None:
+    """Zhilyaev & Zeber's first example: 1,000 records, ratio 2; the paper does not state how often it fails."""
+    (example,) = (example for example in EXAMPLES if example.name == "k_randomization")
+    crowd = replace(example, values=("ill",), ladder=(math.log(2),))
+    totals, half, *_, copy = explain(parse_survey(text_of(crowd))).attackers
+    assert totals.sees == "totals of 1,000 honest records"
+    assert totals.epsilon == math.log(2)
+    assert totals.delta == pytest.approx(3.4728e-5, rel=1e-3)
+    assert half.delta is not None
+    assert half.delta > 1e-3
+    assert copy.epsilon == pytest.approx(3.3926, abs=1e-3)
+    assert copy.delta == 0.0
 
 
 def test_the_person_has_a_bound_of_their_own() -> None:
@@ -192,3 +214,14 @@ def test_a_refused_file_ends_with_status_1_and_says_why(file: Path) -> None:
 def test_wrong_use_ends_with_status_2(tmp_path: Path) -> None:
     assert CliRunner().invoke(command, ["check", str(tmp_path / "none.toml")]).exit_code == 2
     assert CliRunner().invoke(command, ["check"]).exit_code == 2
+
+
+def test_a_budget_that_unlocks_more_slowly_than_windows_ask_is_a_warning() -> None:
+    asked = survey(size='size = "1d"', lifetime='lifetime = 40\nunlock = "0.5 per day"\nreserve = 10')
+    explanation = explain(asked)
+    assert explanation.epsilon_per_day == 0.5
+    assert any("cost 2 a day, and 0.5 unlocks: rungs come late" in warning for warning in explanation.warnings)
+    text = " ".join(explanation.sentences)
+    assert "It unlocks over time, 0.5 per day: that much when a device is first asked" in text
+    assert "10 is reserved on each device" in text
+    assert explain(survey(size='size = "1d"', lifetime='lifetime = 40\nunlock = "2 per day"')).epsilon_per_day == 2.0

@@ -100,3 +100,18 @@ def test_a_process_that_only_shows_surveys_lists_what_the_folder_holds(folder: P
     assert {found.id for found in kept.surveys(later)} == {COLOUR.id, SHADE.id, changed.id}
     write(folder / "colour.toml", "rubbish", version=2)
     assert [found.id for found in shown.surveys(later + RESCAN_MS)] == [changed.id], "the last good version"
+
+
+def test_a_link_to_nowhere_is_reported_once_and_read_when_its_file_comes(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = tmp_path / "elsewhere"
+    (folder / "link.toml").symlink_to(target)
+    surveys = SurveyFolder(folder, 0)
+    known = len(surveys.surveys(20_000))
+    assert [record.getMessage() for record in caplog.records if "link.toml" in record.getMessage()] == [
+        f"survey file skipped: {surveys.errors['link.toml']}"
+    ]
+    target.write_text(survey_text(name='name = "linked"'))
+    assert len(surveys.surveys(40_000)) == known + 1
+    assert not surveys.errors

@@ -8,10 +8,13 @@ from producers.survey.survey import SurveyError, parse_survey
 from tests.support.surveys import survey_text
 
 
-def release(text: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    asked = parse_survey(
-        survey_text(kind=text, ladder="", opens="", retention='retention = "9d"', lifetime="lifetime = 99")
+def release(
+    text: str, mechanism: str = 'name = "grr"', values: str = 'values = ["red", "green", "blue"]'
+) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    file = survey_text(
+        kind=text, ladder="", opens="", retention='retention = "9d"', lifetime="lifetime = 99", values=values
     )
+    asked = parse_survey(file.replace('name = "grr"', mechanism))
     return asked.mechanism.ladder, asked.opens_ms
 
 
@@ -38,15 +41,34 @@ def test_geometric_ratio() -> None:
     assert ladder == (0.5, 1.0, 2.0, 4.0)
 
 
+YES_OR_NO = 'values = ["no", "yes"]'
+
+
 def test_noisy_sampling_follows_the_curve() -> None:
-    # Pan, experiment 1: epsilon 1 permanent, 0.5 per sample, ten rounds.
+    # Pan, experiment 1: epsilon 1 permanent, 0.5 per sample, ten rounds, of a yes or no.
     ladder, opens_ms = release(
-        'kind = "noisy_sampling"\nepsilon_permanent = 1\nepsilon_sample = 0.5\nrounds = 10\nevery = "1h"'
+        'kind = "noisy_sampling"\nepsilon_permanent = 1\nepsilon_sample = 0.5\nrounds = 10\nevery = "1h"',
+        mechanism='name = "warner"',
+        values=YES_OR_NO,
     )
     printed = [0.227336294, 0.433780830, 0.604812750, 0.735325664, 0.828337140]
     printed += [0.891221917, 0.932158011, 0.958127997, 0.974328025, 0.984325757]
     assert ladder == pytest.approx(printed, abs=5e-10)
     assert opens_ms[-1] == 9 * 3_600_000
+
+
+def test_noisy_sampling_depends_on_the_mechanism() -> None:
+    """The levels are those of a whole answer, here of a string with two hashes, not of one of its bits."""
+    ladder, _ = release(
+        'kind = "noisy_sampling"\nepsilon_permanent = 4\nepsilon_sample = 2\nrounds = 3\nevery = "1h"',
+        mechanism='name = "rappor"\nhashes = 2',
+    )
+    assert ladder == pytest.approx((0.909345, 1.735123, 2.419251), abs=1e-6)
+
+
+def test_a_mechanism_without_samples_is_refused() -> None:
+    with pytest.raises(SurveyError, match=r"release\.kind.*no noisy samples"):
+        release(table("noisy_sampling", {}), mechanism='name = "improved_christofides"', values=YES_OR_NO)
 
 
 def test_one_listed_level_needs_no_opening_time() -> None:

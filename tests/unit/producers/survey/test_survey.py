@@ -33,6 +33,15 @@ def test_a_survey_file_is_read_as_it_is_written() -> None:
     assert asked.expiry_ms(120_000) == 480_000
 
 
+def test_no_rung_of_a_deployed_survey_is_accepted_before_its_window_ends_or_the_one_below_opens() -> None:
+    assert survey(retention='retention = "5m"\nskew = "3s"').accepted_ms == (7_000, 27_000)
+    assert survey(retention='retention = "5m"\nskew = "1m"').accepted_ms == (5_000, 20_000), "half of the gaps"
+    for file in (ROOT / "deploy" / "surveys").glob("*.toml"):
+        asked = load_survey(file)
+        for below_ms, accepted_ms in zip(asked.opens_ms, asked.accepted_ms, strict=False):
+            assert accepted_ms > below_ms >= 0, file.name
+
+
 def test_defaults() -> None:
     asked = parse_survey(survey_text(shards=""))
     assert (asked.shards, asked.skew_ms) == (64, 60_000)
@@ -182,6 +191,11 @@ REFUSED: list[tuple[dict[str, str], str, str]] = [
         "one share per value, 3",
     ),
     ({"lifetime": "lifetime = 9\n[canary]\ndevices = 1\nseed = 1\nshares = [1,1,-1]"}, "canary.shares", "sum to 1"),
+    (
+        {"lifetime": "lifetime = 9\n[canary]\ndevices = 1\nseed = 1\nshares = [1,0,0]\nalpha = 0.5"},
+        "canary.alpha",
+        "below 0.5",
+    ),
     ({"[window]": "[window"}, "file", "this is not TOML; correct the line it names"),
 ]
 
@@ -214,7 +228,7 @@ def with_mechanism(text: str, **changes: str) -> str:
             'name = "improved_christofides"',
             {"values": 'values = ["no", "yes"]', "ladder": "ladder = [1]", "opens": ""},
             "accept_risk",
-            "improved_christofides is not locally private (An isolated answer",
+            "improved_christofides protects nothing (An isolated answer",
         ),
         (
             'name = "improved_christofides"',

@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 
+import click
 import msgspec
 import pytest
 import tomli_w
@@ -21,9 +22,13 @@ from streams.cli.terminal.estimates import (
     sparkline,
     survey_view,
 )
+from streams.cli.terminal.views import with_view
 from streams.store.contract import StoreUnavailableError
-from streams.windows.record import AlertBound, EstimateRecord, ValueEstimate
+from streams.windows.likelihood import Likelihood, Likelihoods
+from streams.windows.record import AlertBound, EstimateRecord, ShareView, UnexplainedShare, ValueEstimate
+from tests.support.clock import ManualClock
 from tests.support.examples import EXAMPLES, survey_file
+from tests.support.memory_store import MemoryStore
 from tests.support.surveys import WEEK, survey, survey_text
 
 MINUTE_MS = 60_000
@@ -91,6 +96,44 @@ def test_before_a_window_has_settled_it_says_when() -> None:
     text = shown(known, [record(known, 0, [0.99, -0.4, 0.3])], now_ms=WEEK + 10_000)
     assert "no settled window yet: the first settles in 82 s" in text
     assert "99.00%" not in text
+
+
+def test_a_view_stands_beside_the_estimates_and_says_what_it_is() -> None:
+    known = survey()
+    view = ShareView("simplex", [0.65, 0.35, 0.0], None, 0.02, 0.1)
+    output = io.StringIO()
+    drawn = survey_view(
+        known,
+        [record(known, 0, [0.6, 0.3, -0.1], views=[view])],
+        WEEK + 10 * MINUTE_MS,
+        WEEK + 10 * MINUTE_MS,
+        view="simplex",
+    )
+    Console(file=output, width=200).print(drawn)
+    text = output.getvalue()
+    assert "view: simplex" in text
+    [blue] = [line for line in text.splitlines() if line.strip().startswith("blue")]
+    assert "-10.00%" in blue
+    assert " 0.00%" in blue
+    assert "A view, not the estimate: it is biased and has no band." in text
+    assert "2.0 points away in total variation, the unbiased estimate 10.0" in text
+    assert "view" not in shown(known, [record(known, 0, [0.6, 0.3, -0.1], views=[view])])
+
+
+def test_a_survey_without_such_a_view_is_refused_in_a_sentence_and_a_likelihood_is_waited_for() -> None:
+    clock = ManualClock(WEEK)
+    likelihoods = Likelihoods(MemoryStore(clock).states)
+    mean = parse_survey(tomli_w.dumps(survey_file(next(one for one in EXAMPLES if one.name == "mean"))), "mean.toml")
+    with pytest.raises(click.ClickException, match="has no view simplex: a device may have none or several"):
+        with_view([(mean, [])], "simplex", likelihoods, named=True, whole=False)
+    assert with_view([(mean, [])], "simplex", likelihoods, named=False, whole=False) == [(mean, [])]
+    sue = parse_survey(survey_text().replace('name = "grr"', 'name = "sue"'), "test.toml")
+    found = record(sue, 0, [0.6, 0.3, 0.1])
+    likelihoods.ask(sue, WEEK, found.users, WEEK)
+    assert likelihoods.take(sue, WEEK, "one", WEEK)
+    likelihoods.tell(sue, WEEK, Likelihood("done", WEEK, "one", 1.0, found.users, [0.7, 0.3, 0.0]))
+    [(_, [seen])] = with_view([(sue, [found])], "likelihood", likelihoods, named=True, whole=True)
+    assert seen.views == [ShareView("likelihood", [0.7, 0.3, 0.0])]
 
 
 def test_a_contradicted_assumption_is_told() -> None:
@@ -170,17 +213,20 @@ def test_watching_as_data_prints_every_change_once(capsys: pytest.CaptureFixture
         ([(known, [new, old])], "Redis is away"),
         ([(known, [changed, old])], ""),
     ]
-    _watch_data(looks, as_csv=False)
+    _watch_data(looks, "records")
     out, err = capsys.readouterr()
     lines = [json.loads(line) for line in out.splitlines()]
     assert [(line["window_start_ms"], line["computed_ms"]) for line in lines] == [
         (found.window_start_ms, found.computed_ms) for found in (old, new, changed)
     ]
     assert err == "Redis is away\n", "said once, on stderr"
-    _watch_data(looks, as_csv=True)
+    _watch_data(looks, "csv")
     rows = capsys.readouterr().out.splitlines()
     assert sum(row.startswith("survey,") for row in rows) == 1
     assert len(rows) == 1 + 3 * 3
+    _watch_data(looks, "json")
+    table = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["value"] for row in table] == ["red", "green", "blue"] * 3
 
 
 def test_watching_goes_on_while_redis_is_away() -> None:
@@ -219,8 +265,44 @@ def test_shares_and_means_of_keys_have_tables_of_their_own() -> None:
     known = example("lpp")
     values = [0.25 if quantity.kind == "share" else -0.5 for quantity in known.mechanism.quantities]
     lines = shown(known, [record(known, 0, values)], now_ms=WEEK + 10**9).splitlines()
-    for quantity in known.mechanism.quantities:
-        [line] = [line for line in lines if line.strip().startswith(quantity.label)]
-        assert ("25.00%" in line, "%" in line) == ((True, True) if quantity.kind == "share" else (False, False)), line
-        assert quantity.kind == "share" or "-0.6000 to -0.4000" in line
+    for key in {quantity.name for quantity in known.mechanism.quantities}:
+        [share, mean] = [line for line in lines if line.strip().startswith(f"{key} ")]
+        assert "25.00%" in share
+        assert "%" not in mean
+        assert "-0.6000 to -0.4000" in mean
+    heads = ["share with the key", "mean of its value"]
+    assert [head for line in lines for head in heads if head in line] == heads
     assert sum("95% band" in line for line in lines) == 2
+
+
+def test_a_mean_of_a_key_that_too_few_have_is_said_to_be_not_estimable() -> None:
+    known = example("lpp")
+    values = [0.25 if quantity.kind == "share" else None for quantity in known.mechanism.quantities]
+    text = shown(known, [record(known, 0, values)], now_ms=WEEK + 10**9)
+    assert text.count("not estimable") == len(values) // 2
+
+
+def test_sensitive_values_are_marked_and_so_are_those_that_are_not_hidden() -> None:
+    known = example("urr")
+    text = shown(known, [record(known, 0, [0.1] * len(known.mechanism.labels))], now_ms=WEEK + 10**9)
+    marked = [quantity.sensitive for quantity in known.mechanism.quantities]
+    assert (text.count("(sensitive)"), text.count("(not hidden)")) == (sum(marked), len(marked) - sum(marked))
+    assert 0 < sum(marked) < len(marked)
+
+
+def test_copies_are_counted_as_devices() -> None:
+    [found] = [example for example in EXAMPLES if example.name == "k_randomization"]
+    file = survey_file(found)
+    file["mechanism"]["copies"] = 4
+    known = parse_survey(tomli_w.dumps(file))
+    made = record(known, 0, [0.1] * len(known.mechanism.labels), users=400, users_per_rung=[400])
+    assert "100 devices, 400 copies" in shown(known, [made], now_ms=WEEK + 10**9)
+
+
+def test_strings_have_standard_errors_and_what_no_candidate_explains_is_told() -> None:
+    known = example("rappor")
+    left = UnexplainedShare(0.125, 0.0004, 0.085, 0.165)
+    made = record(known, 0, [0.1] * len(known.mechanism.labels), unexplained=left)
+    text = shown(known, [made], now_ms=WEEK + 10**9)
+    assert "explained by no candidate: 12.50%, standard error 2.00%, 8.50% to 16.50%" in text
+    assert text.count("10.00%") >= 2 * len(known.mechanism.labels), "shares, and standard errors"

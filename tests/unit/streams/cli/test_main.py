@@ -10,8 +10,6 @@ import pytest
 
 from streams import cli as room
 from streams.cli import main as cli
-from streams.cli.estimates import csv_text
-from streams.windows.record import EstimateRecord, ValueEstimate
 
 COMMANDS = cli.cli.list_commands(click.Context(cli.cli))
 
@@ -104,27 +102,7 @@ def test_estimates_of_an_unknown_survey_say_which_there_are(capfd: pytest.Captur
 
 
 def test_estimates_are_json_or_csv_but_not_both(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(capfd, "estimates", "--json", "--csv")[0] == 2
-
-
-def test_csv_has_one_line_per_value_and_nothing_for_null() -> None:
-    record = EstimateRecord(
-        version=1,
-        survey="s-1",
-        window_start_ms=0,
-        window_end_ms=10,
-        read_ms=1,
-        computed_ms=2,
-        users=5,
-        users_per_rung=[5],
-        epsilons=[1.0],
-        method="pooled",
-        population="fleet",
-        alpha=0.05,
-        homogeneity_p=None,
-        notes=[],
-        values=[ValueEstimate('say "hi"', 0.5, 0.25, None, 1.5)],
-    )
-    head, line = csv_text([record]).splitlines()
-    assert head.startswith("survey,window_start_ms,window_end_ms,users,method,value,estimate,variance,lower,upper,")
-    assert line == 's-1,0,10,5,pooled,"say ""hi""",0.5,0.25,,1.5,,,,'
+    for flags in (("--json", "--csv"), ("--json", "--format", "json"), ("--csv", "--format", "parquet")):
+        status, out, err = run(capfd, "estimates", *flags)
+        assert (status, out) == (2, "")
+        assert "--json, --csv and --format cannot be combined; give one" in err

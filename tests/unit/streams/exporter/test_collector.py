@@ -13,6 +13,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
 from producers.survey.survey import Canary, Survey, parse_survey
+from streams.exporter.alert_states import pipeline_alerts
 from streams.exporter.collector import Families, chosen_values
 from streams.exporter.health import stale_after_ms
 from streams.exporter.reader import Reader, windows_by_age
@@ -21,6 +22,7 @@ from streams.exporter.views import Views
 from streams.metrics import METRICS
 from streams.store.contract import Store
 from streams.store.counters import UNKNOWN_SURVEY, Counters
+from streams.windows.epsilon_audit import STATE, EpsilonAudit, encode_audit
 from streams.windows.record import AlertBound
 from tests.support.clock import ManualClock
 from tests.support.exporter import MINUTE_MS, NOW_MS, Known, record_of, save
@@ -276,6 +278,52 @@ def test_the_canary_of_the_page_and_of_the_metrics_is_the_same_number(store: Mem
     assert values_of(store, "thaw_limit_canary_z_score", canary) == {canary.id: shown.limit}
     # Windows that may still get reports of open rungs do not count: the one of WEEK, and the one before.
     assert shown.window_start_ms == WEEK - 2 * MINUTE_MS
+
+
+def proven(store: MemoryStore, canary: Survey, bounds: list[float]) -> None:
+    """Store what the answers of a canary have shown."""
+    audit = EpsilonAudit(1, NOW_MS, 0.001, 6_000, bounds, [], {"0": WEEK})
+    raw = store.states.get(canary.id, STATE)
+    assert store.states.swap(canary.id, STATE, None, raw, encode_audit(audit), NOW_MS + MINUTE_MS)
+
+
+def test_what_a_canary_proves_of_its_epsilon_is_on_the_page_and_in_the_metrics_beside_what_is_declared(
+    store: MemoryStore,
+) -> None:
+    canary, other = replace(survey(), canary=Canary(2_000, 1, (0.5, 0.3, 0.2))), survey(name='name = "other"')
+    clock = ManualClock(NOW_MS)
+    reader = Reader(store, Known(canary, other), clock=clock)
+    views = Views(reader, clock=clock)
+    assert views.health(reader.snapshot()).epsilon_audits == []
+    proven(store, other, [9.0, 9.0, 9.0])  # not a canary: nobody knows its truth
+    levels = canary.mechanism.epsilons
+    for bounds, exceeded in (([0.5 * level for level in levels], False), ([levels[0], 0.0, levels[2] + 0.5], True)):
+        proven(store, canary, bounds)
+        health = views.health(reader.snapshot())
+        [audit] = health.epsilon_audits
+        assert (audit.survey, audit.answers, audit.exceeded) == (canary.id, 6_000, exceeded)
+        found = samples(serve(store, canary, other)(lambda client: text_of(client, "/metrics")))
+        for name, expected in (("lower_bound", bounds), ("declared", levels)):
+            series = {
+                (dict(labels)["survey"], dict(labels)["rung"]): value
+                for (sample, labels), value in found.items()
+                if sample == f"thaw_audit_epsilon_{name}"
+            }
+            assert series == {(canary.id, str(rung)): value for rung, value in enumerate(expected)}
+        told = [text for text in health.warnings if "prove an epsilon" in text]
+        assert len(told) == exceeded
+        if exceeded:
+            assert f"{canary.id} prove an epsilon of at least {levels[2] + 0.5:.2f} at rung 2; declared is" in told[0]
+        [alert] = [alert for alert in pipeline_alerts(health) if alert.name == "ThawEpsilonAboveDeclared"]
+        assert alert.state == ("firing" if exceeded else "inactive")
+        assert ("at least" in alert.summary) == exceeded
+
+
+def test_a_stored_audit_of_another_ladder_is_not_shown(store: MemoryStore) -> None:
+    canary = replace(survey(), canary=Canary(2_000, 1, (0.5, 0.3, 0.2)))
+    proven(store, canary, [9.0])
+    assert values_of(store, "thaw_audit_epsilon_lower_bound", canary) == {}
+    assert values_of(store, "thaw_audit_timestamp_seconds", canary) == {}
 
 
 def test_only_names_of_the_table_can_be_exported() -> None:

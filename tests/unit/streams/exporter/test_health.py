@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from producers.survey.survey import Canary, Survey
@@ -229,6 +230,16 @@ def test_a_dead_worker_beside_a_living_one_is_a_warning() -> None:
     assert (found.status, found.workers_alive, found.workers_dead) == ("ok", 1, 1)
     [warning] = found.warnings
     assert warning.startswith("Worker b has sent no heartbeat for 60 s;")
+
+
+def test_a_wrong_clock_of_a_worker_is_a_warning() -> None:
+    beats = [
+        msgspec.structs.replace(worker(name), clock_offset_seconds=s) for name, s in (("a", 59.0), ("b", -7_300.0))
+    ]
+    found = health(beats=beats)
+    assert [told.clock_offset_seconds for told in found.workers] == [59.0, -7_300.0]
+    [warning] = found.warnings
+    assert warning.startswith("The clock of worker b is 2 h behind the broker's.")
 
 
 def ended(end_ms: int) -> Survey:

@@ -48,7 +48,7 @@ def test_a_running_exporter_has_loaded_nothing_of_a_worker(tmp_path: Path) -> No
     def status(path: str) -> int | None:
         assert exporter.poll() is None, log.read_text()[-2_000:]
         try:
-            return int(urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10).status)
+            return int(urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30).status)
         except urllib.error.HTTPError as error:
             return error.code
         except (urllib.error.URLError, OSError):
@@ -60,7 +60,7 @@ def test_a_running_exporter_has_loaded_nothing_of_a_worker(tmp_path: Path) -> No
         assert status("/api/v1/surveys") == 200
     finally:
         exporter.terminate()
-        exporter.wait(20)
+        exporter.wait(60)
     modules = loaded(log.read_text())
     check(modules)
     assert "aiohttp" in modules

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from streams.connections import server_tls
 from streams.exporter.listen import Front, Limits
 from streams.exporter.reader import Reader
 from streams.exporter.server import make_app
+from streams.settings import Settings
+from tests.support.certificates import Certificates
 from tests.support.clock import ManualClock
 from tests.support.exporter import NOW_MS, Known
 from tests.support.memory_store import MemoryStore
@@ -25,7 +30,7 @@ LIMIT_SECONDS = 60.0
 Conversation = Callable[[int, Front], Awaitable[Any]]
 
 
-def on(limits: Limits, conversation: Conversation, *, big: int = 0) -> Any:
+def on(limits: Limits, conversation: Conversation, *, big: int = 0, tls: ssl.SSLContext | None = None) -> Any:
     """Run a conversation with an exporter on a port of this machine; `big` adds a path with so large an answer."""
 
     async def talk() -> Any:
@@ -40,7 +45,7 @@ def on(limits: Limits, conversation: Conversation, *, big: int = 0) -> Any:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             front = Front(app, limits)
-            await front.start(listener)
+            await front.start(listener, tls)
             try:
                 return await asyncio.wait_for(conversation(listener.getsockname()[1], front), LIMIT_SECONDS)
             finally:
@@ -160,3 +165,22 @@ def test_what_is_over_long_or_malformed_is_refused_without_filling_the_log(
     assert len(caplog.records) <= 1
     assert "Traceback" not in caplog.text
     assert len(caplog.text) < 1_000
+
+
+def test_a_certificate_makes_it_listen_with_tls_and_close_who_does_not_speak_it(tmp_path: Path) -> None:
+    made = Certificates(tmp_path)
+
+    async def conversation(port: int, _front: Front) -> tuple[bytes, bytes]:
+        trusting = ssl.create_default_context(cafile=str(made.authority))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
+        writer.write(HONEST)
+        first = await reader.readline()
+        writer.close()
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await asyncio.open_connection("127.0.0.1", port, ssl=ssl.create_default_context(cafile=str(made.stranger)))
+        return first, await ask(port, HONEST)
+
+    tls = server_tls(Settings(exporter_cert=str(made.server)))
+    first, plain = on(Limits(handshake_seconds=1.0), conversation, tls=tls)
+    assert first.startswith(b"HTTP/1.1 ")
+    assert b"HTTP" not in plain

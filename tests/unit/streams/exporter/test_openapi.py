@@ -34,23 +34,33 @@ def test_the_keys_of_answers_are_these() -> None:
     stable = {
         "SurveyInfo": "id name question mechanism guarantee values epsilons opens_ms window_size_ms window_step_ms "
         "retention_ms method population alpha jitter_ms quantities canary settles_after_ms rungs end_ms "
-        "units meanings",
+        "units meanings names subjects lows highs sensitive protects copies views z grid "
+        "attributes adds_up",
+        "GridInfo": "south north west east rows columns degrees cells",
         "Windows": "survey windows truncated",
         "Window": "version survey window_start_ms window_end_ms read_ms computed_ms users users_per_rung epsilons "
         "method population alpha homogeneity_p notes values alerts truth state settles_ms "
-        "assumption contradicted",
+        "assumption contradicted proof withheld unexplained devices derived",
+        "ShareViews": "survey window_start_ms computed_ms views",
+        "ShareView": "name title about state shares kept distance unbiased_distance closer note progress",
+        "Withheld": "reason devices least_devices text",
+        "Proof": "thaw survey topic topic_id offsets tally winners shard_offsets",
         "ValueEstimate": "value estimate variance lower upper simultaneous_lower simultaneous_upper always_valid_lower "
         "always_valid_upper",
+        "DerivedEstimate": "name kind meaning estimate variance lower upper",
+        "UnexplainedShare": "estimate variance lower upper",
         "AlertBound": "value side threshold alpha bound",
         "Truth": "shares devices settled",
         "History": "survey window_start_ms window_end_ms values openings_ms epsilons points",
         "HistoryPoint": "time_ms users_per_rung values estimate lower upper",
         "Health": "now_ms status reasons reports_per_second rates reports rejected rejected_per_second lag_records "
         "dirty_windows workers last_estimate_ms canary surveys store kafka lag_seconds lag_limit_seconds workers_alive "
-        "workers_dead warnings",
+        "workers_dead warnings epsilon_audits",
         "Worker": "name time_ms alive lag_records last_batch_ms latency_p50_seconds latency_p99_seconds "
-        "kafka lag_seconds metrics_port",
+        "kafka lag_seconds metrics_port clock_offset_seconds",
         "CanaryScore": "survey window_start_ms value z limit",
+        "EpsilonAudit": "survey rungs answers alpha updated_ms exceeded",
+        "RungEpsilon": "rung declared lower_bound",
         "SurveyHealth": "survey last_estimate_ms stale stale_after_ms state end_ms",
         "Alerts": "source alerts",
         "Alert": "name state survey value window summary since_ms runbook",

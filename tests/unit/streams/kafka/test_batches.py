@@ -72,8 +72,7 @@ def test_a_damaged_header_does_not_move_the_place_too_far() -> None:
     alone = decoded(bytes(wrong), at=1)
     assert [item.offset for item in alone] == [1]
     assert alone.next_fetch_offset == 2
-    again = decoded(bytes(wrong), at=2)
-    assert list(again) == [], "it was reported before"
+    assert list(decoded(bytes(wrong), at=2)) == [NoRecord(2, 2)], "it was reported before"
 
 
 def test_markers_and_aborted_records_are_passed_over() -> None:
@@ -113,18 +112,82 @@ def test_an_old_format_is_read_only_without_compression() -> None:
     assert "only without compression" in found.fault
 
 
+def read_all(log: Sequence[tuple[int, bytes]], end: int, limit_bytes: int) -> list[Any]:
+    """Read a log as a consumer does: each fetch begins with the whole batch that holds the offset asked for."""
+    items: list[Any] = []
+    place = fetches = 0
+    while place < end:
+        fetches += 1
+        assert fetches < 20, "the place does not move"
+        first = max(number for number, (offset, _) in enumerate(log) if offset <= place)
+        raw = b"".join(batch for _, batch in log[first:])
+        reading = decoded(raw[: max(limit_bytes, len(log[first][1]))], at=place)
+        items += reading
+        place = reading.next_fetch_offset
+    return items
+
+
+LENGTH, BASE = slice(8, 12), slice(0, 8)
+
+
+@pytest.mark.parametrize("limit_bytes", [1, 200, 1 << 20])
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        (LENGTH, struct.pack(">i", 2_000_000)),
+        (LENGTH, struct.pack(">i", 20)),
+        (LENGTH, struct.pack(">i", 0)),
+        (LENGTH, struct.pack(">i", -5)),
+        (LENGTH, struct.pack(">i", 260)),  # the whole of the batch behind it as well
+        (BASE, struct.pack(">q", 1 << 40)),
+        (BASE, struct.pack(">q", -5)),
+    ],
+)
+def test_a_wrong_length_or_offset_is_set_aside_and_all_others_are_read(
+    part: slice, value: bytes, limit_bytes: int
+) -> None:
+    """No checksum covers them."""
+    wrong = bytearray(batch(1, b"x" * 50, b"y" * 50))
+    wrong[part] = value
+    log = [(0, batch(0, b"a")), (1, bytes(wrong)), (3, batch(3, b"b" * 50)), (4, batch(4, b"c"))]
+    items = read_all(log, 5, limit_bytes)
+    values = [item.value for item in items if isinstance(item, Record)]
+    assert values == [b"a", b"b" * 50, b"c"]
+    assert [item.first_offset for item in items if isinstance(item, Undecodable)] == [1]
+    covered = [(item.first_offset, item.offset) for item in items if not isinstance(item, Record)]
+    assert covered in ([(1, 2)], [(1, 1), (2, 2)])
+
+
+def test_an_offset_that_is_a_little_wrong_is_found_out_by_the_batch_that_follows() -> None:
+    """Alone in its fetch it looks like a batch behind a gap, as a compacted topic has them."""
+    log = [(0, batch(0, b"a")), (1, batch(2, b"x", b"y")), (3, batch(3, b"b")), (4, batch(4, b"c"))]
+    items = read_all(log, 5, 1 << 20)
+    assert [item.value for item in items if isinstance(item, Record)] == [b"a", b"b", b"c"]
+    assert [type(item) for item in items][1] is Undecodable
+    compacted = [(0, batch(0, b"a")), (1, batch(7, b"x", b"y")), (9, batch(20, b"b"))]
+    assert [item.offset for item in read_all(compacted, 21, 1 << 20)] == [0, 7, 8, 20]
+
+
 @given(st.data())
 def test_no_change_of_any_byte_stops_reading(data: st.DataObject) -> None:
-    """Headers that still delimit the batch: what follows is read; others: nothing raises."""
+    """Whatever is changed, reading reaches the end, and what was not changed is read.
+
+    Unless its checksum is made right again: then what it says of its offsets is believed.
+    """
     codec = data.draw(st.sampled_from(sorted(CODECS.values())))
     wrong = bytearray(batch(1, b"x" * 50, b"y" * 50, codec=codec))
     for _ in range(data.draw(st.integers(1, 4))):
-        wrong[data.draw(st.integers(12, len(wrong) - 1))] = data.draw(st.integers(0, 255))
-    changed = sealed(wrong) if data.draw(st.booleans()) else bytes(wrong)
-    items = list(decoded(batch(0, b"a") + changed + batch(3, b"b")))
+        wrong[data.draw(st.integers(0, len(wrong) - 1))] = data.draw(st.integers(0, 255))
+    is_sealed = data.draw(st.booleans())
+    changed = sealed(wrong) if is_sealed else bytes(wrong)
+    limit_bytes = data.draw(st.sampled_from([150, 1 << 20]))
+    log = [(0, batch(0, b"a")), (1, changed), (3, batch(3, b"b")), (4, batch(4, b"c"))]
+    items = read_all(log, 5, limit_bytes)
     assert items[0] == Record(0, 1_000, b"a")
     offsets = [item.offset for item in items]
     assert offsets == sorted(set(offsets))
+    if not is_sealed and limit_bytes > 150:
+        assert items[-2:] == [Record(3, 1_000, b"b"), Record(4, 1_000, b"c")]
 
 
 @given(st.binary(max_size=400))

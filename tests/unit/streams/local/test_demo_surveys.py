@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from streams.local.demo_surveys import SLACK_MS, WINDOWS, scaled_copy
+from streams.local.demo_surveys import SLACK_MS, VALUES, WINDOWS, scaled_copy
+from tests.support.paths import ROOT
 from tests.support.surveys import survey_text
 
 SECONDS = 60
@@ -25,3 +26,12 @@ def test_a_copy_settles_ten_windows_in_time_and_its_jitter_shrinks_along(tmp_pat
     assert survey.jitter_ms == pytest.approx(whole_ms * copy.factor, abs=51)
     last_ms = survey.windows.size_ms + survey.opens_ms[-1] + survey.jitter_ms
     assert WINDOWS * survey.windows.step_ms + last_ms < SECONDS * 1_000 - SLACK_MS
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "deploy" / "surveys").glob("*.toml")), ids=lambda path: path.stem)
+def test_every_example_compares_thirty_values_of_ten_windows_in_half_a_minute(tmp_path: Path, path: Path) -> None:
+    survey = scaled_copy(path, tmp_path, 30).survey
+    last_ms = survey.windows.size_ms + survey.opens_ms[-1] + survey.jitter_ms
+    windows = (30_000 - SLACK_MS - last_ms) // survey.windows.step_ms
+    assert windows >= WINDOWS
+    assert windows * len(survey.mechanism.labels) >= VALUES

@@ -9,6 +9,7 @@ import pytest
 
 from producers.wire.transport import Message
 from streams.repair.dead_letters import FrameView, StoredDeadLetter, judge, look, replay
+from streams.store.shape import DAY_MS
 from tests.support.reports import CATEGORICAL, NOW_MS, WINDOW, WINDOW_MS, Report, SurveyDict, frame_of, token_in
 
 PARTITIONS = 2
@@ -68,6 +69,15 @@ def test_a_replay_sends_what_is_alive_once_and_counts_the_rest() -> None:
     done = replay(letters, ALL, sent.extend, partitions=PARTITIONS, now_ms=NOW_MS)
     assert sent == [Message(1, GOOD), Message(0, OTHER)]
     assert (done.sent, done.copies, done.still_dead) == (2, 1, {"version": 1, "survey": 1})
+
+
+@pytest.mark.parametrize("days", [-3, 3])
+def test_a_wrong_clock_here_keeps_no_letter_dead(days: int) -> None:
+    here_ms = NOW_MS + days * DAY_MS
+    assert judge(letter(GOOD), ALL, PARTITIONS, here_ms)[0] == []
+    assert judge(letter(GOOD), ALL, PARTITIONS, here_ms, broker_ms=NOW_MS) == ([Message(1, GOOD)], [])
+    far_ms = NOW_MS + 9 * DAY_MS
+    assert judge(letter(GOOD), ALL, PARTITIONS, far_ms, broker_ms=far_ms) == ([], ["expired"])
 
 
 def test_a_survey_that_became_known_and_a_window_that_began_bring_letters_back() -> None:

@@ -7,12 +7,15 @@ from dataclasses import replace
 import pytest
 
 from producers.survey.survey import Survey
-from streams.cli.rebuild import as_data, moment_ms
-from streams.store.shape import Key, Shape
+from streams.cli.rebuild import as_data
+from streams.cli.terminal.windows import moment_ms
+from streams.store.shape import DAY_MS, Key, Shape
+from tests.support.clock import ManualClock
 from tests.support.plain_table import PlainTable
-from tests.support.rebuild import Bench, some
+from tests.support.rebuild import Bench, Topic, some
 from tests.support.reports import (
     CATEGORICAL,
+    NOW_MS,
     SURVEYS,
     TOPIC,
     WINDOW,
@@ -103,6 +106,39 @@ def test_kafka_is_complete_if_what_it_lacks_came_before_the_window() -> None:
         (WINDOW - WINDOW_MS, False),
         (WINDOW, True),
     ]
+
+
+def test_a_topic_that_was_made_again_takes_no_count_away() -> None:
+    """Its first offset is 0 although the window's first reports lay in a topic that is gone."""
+    bench = Bench()
+    bench.topic.send(CATEGORICAL, some(CATEGORICAL))
+    bench.work()
+    before = bench.tally().total_users
+    bench.topic = Topic()
+    bench.topic.send(CATEGORICAL, [Report(token_in(1, 99, CATEGORICAL), 0, b"\1")], at_ms=NOW_MS + 1)
+    [found] = bench.rebuild(replace=True, since_ms=NOW_MS)
+    assert (found.status, found.complete, found.missing, found.extra) == ("replaced", False, 1, 0)
+    assert bench.tally().total_users == before + 1
+
+
+@pytest.mark.parametrize("since_ms", [WINDOW - CATEGORICAL.skew_ms - 1, WINDOW - CATEGORICAL.skew_ms])
+def test_a_window_that_began_after_the_topic_was_made_again_is_complete(since_ms: int) -> None:
+    bench = Bench()
+    early_ms = WINDOW - CATEGORICAL.skew_ms - 1
+    for shard, complete in ((0, False), (1, since_ms == early_ms)):
+        first = [Report(token_in(shard, 1, CATEGORICAL), 0, b"\1")]
+        bench.topic.send(CATEGORICAL, first, window_ms=WINDOW - WINDOW_MS, at_ms=early_ms)
+        [found] = bench.rebuild(window_ms=WINDOW, since_ms=since_ms)
+        assert found.complete is complete, "every partition must have a record that is older than the window"
+
+
+@pytest.mark.parametrize("days", [-3, 3])
+def test_a_wrong_clock_here_leaves_no_window_out(days: int) -> None:
+    bench = Bench()
+    bench.topic.send(CATEGORICAL, some(CATEGORICAL))
+    wrong = ManualClock(NOW_MS + days * DAY_MS)
+    assert [count.status for count in bench.rebuild(replace=True, clock=wrong)] == ["replaced"]
+    assert bench.tally() == oracle(CATEGORICAL, some(CATEGORICAL))
 
 
 def test_what_a_worker_counts_in_between_is_not_lost() -> None:

@@ -5,6 +5,7 @@ import threading
 import msgspec
 import pytest
 
+from producers.clock import system_clock
 from streams.store.heartbeats import HEARTBEAT_KEEP_MS, SILENT_MS, Heartbeat, alive
 from streams.store.redis import RedisStore
 from streams.worker.heartbeat import HeartbeatLoop, heartbeat_of
@@ -61,11 +62,28 @@ def test_the_store_lists_workers_and_forgets_removed_and_old_ones(redis_url: str
     assert [beat.worker for beat in heartbeats.read()] == ["a", "b", "c"]
     heartbeats.remove("b")
     assert [beat.worker for beat in heartbeats.read()] == ["a", "c"]
-    heartbeats.publish(heartbeat_of("c", worker_metrics(), 1_000 + HEARTBEAT_KEEP_MS + 1))
+    client.zincrby(f"{key_prefix}thaw:v1:{{workers}}:beats", -HEARTBEAT_KEEP_MS, "a")
+    heartbeats.publish(heartbeat_of("c", worker_metrics(), 1_000))
     assert [beat.worker for beat in heartbeats.read()] == ["c"]
     assert all(client.pttl(key) > 0 for key in client.keys(f"{key_prefix}*"))
     client.set(f"{key_prefix}thaw:v1:{{workers}}:beat:c", b"{}")
     assert heartbeats.read() == []
+    store.close()
+
+
+def test_a_wrong_clock_of_a_worker_hides_neither_it_nor_the_others(redis_url: str, key_prefix: str) -> None:
+    store, now_ms = RedisStore.connect(redis_url, prefix=key_prefix), system_clock()
+    for name, days in (("right", 0), ("ahead", 1), ("behind", -1)):
+        metrics = worker_metrics()
+        metrics.clock_offset.set(days * 86_400)
+        store.heartbeats.publish(heartbeat_of(name, metrics, now_ms + days * 86_400_000))
+    found = store.heartbeats.read()
+    assert [(beat.worker, beat.clock_offset_seconds) for beat in found] == [
+        ("ahead", 86_400),
+        ("behind", -86_400),
+        ("right", 0),
+    ]
+    assert alive(found, system_clock()) == found
     store.close()
 
 
@@ -74,9 +92,9 @@ def test_a_worker_publishes_until_it_is_asked_to_stop(redis_url: str, key_prefix
     store = RedisStore.connect(redis_url, prefix=key_prefix)
     thread = threading.Thread(target=HeartbeatLoop(store.heartbeats, "a", worker_metrics()).run, args=(stop,))
     thread.start()
-    until(store.heartbeats.read, 10, "a first heartbeat")
+    until(store.heartbeats.read, 60, "a first heartbeat")
     stop.set()
-    thread.join(10)
+    thread.join(60)
     assert store.heartbeats.read() == []
     store.close()
 
@@ -88,6 +106,6 @@ def test_an_unreachable_redis_does_not_end_the_heartbeats() -> None:
     thread.start()
     assert thread.is_alive()
     stop.set()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     store.close()

@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from estimators.estimates import Population
 from estimators.estimation.registry import estimator_of
 from estimators.exact.randomness import SeededBits
 from estimators.intervals.always_valid import confidence_sequence
+from estimators.intervals.checkpoints import checkpoint_alpha
+from estimators.intervals.rung_shares import stratified_ends
 from estimators.mechanisms.registry import randomizer_of
 from estimators.tally import Tally
-from producers.survey.alert_ranges import rule_problems
+from producers.survey.alert_ranges import rule_problems, value_ranges
 from producers.survey.check import explain
 from producers.survey.survey import Survey, parse_survey
 from streams.exporter.collector import folded
@@ -140,6 +143,37 @@ def test_a_survey_that_assumes_nothing_spends_all_of_alpha_on_checkpoints(store:
     assert known.rungs == "any"
     alert_bounds(known, WEEK, counted(known, [0.6, 0.3, 0.1], 2_000), "stratified", store.states)
     assert b'["red","above",0.5,0.005],1,2000' in store.states.get(known.id, STATE, WEEK)
+
+
+MEAN_RUNGS = MEAN.replace("ladder = [4.0]", 'ladder = [1.0, 4.0]\nopens = ["0s", "1s"]')
+SHARES = survey_text() + '\n[[alert]]\nvalue = "red"\nabove = 0.5\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "population", "law"),
+    [
+        (SHARES, "fleet", "fleet"),
+        (SHARES, "sampling", "sampling"),
+        (MEAN_RUNGS, "fleet", "sampling"),
+        (MEAN_RUNGS, "sampling", "sampling"),
+    ],
+)
+def test_a_checkpoint_is_a_stratified_band_that_counts_all_that_scatters(
+    store: MemoryStore, text: str, population: Population, law: Population
+) -> None:
+    known = parse_survey(f'{text}\n[estimate]\npopulation = "{population}"\n')
+    tally = Tally.empty(known.mechanism.rungs, 1, known.mechanism.answer.cells)
+    tally.counts[0, 0, :2], tally.users[0, 0] = (750, 250), 1_000
+    tally.counts[1, 0, :2], tally.users[1, 0] = (400, 600), 1_000
+    [rule] = alert_bounds(known, WEEK, tally, known.method, store.states)
+    part, estimator = checkpoint_alpha(0.01, 1), estimator_of(known.mechanism)
+    band = estimator.estimate(tally, method="stratified", population=population, alpha=part)
+    place, (low, high) = known.mechanism.labels.index(rule.value), (value_ranges(known) or ())[0]
+    assert rule.bound == pytest.approx(max(float(band.lower[place]), low))
+    questions = estimator.yes_no(tally)
+    assert questions is not None
+    lower, _ = stratified_ends(questions, alpha=part, population=law)
+    assert rule.bound == pytest.approx(low + (high - low) * max(float(lower[place]), 0.0))
 
 
 def test_a_stratified_survey_takes_checkpoints_and_stores_them(store: MemoryStore) -> None:

@@ -2,6 +2,8 @@
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,13 @@ from producers.survey.survey import Survey
 from producers.wire.frames import Reports, encode
 from producers.wire.shards import shards_of, shards_of_partition
 from streams.kafka.messages import FetchBatch, Outgoing, PublishError, Record
-from streams.store.contract import Store
+from streams.store.contract import NO_STAMP, Store
 from streams.store.shape import Shape
+from streams.store.shard_counts import ShardCounts
+from streams.windows.counted import ReportsTopic
 from streams.windows.latency import Latencies
 from streams.windows.recompute import LOCK_MS, Publish, Recomputer
-from streams.windows.record import RecordError, decode_estimate, make_record
+from streams.windows.record import decode_estimate
 from streams.worker.applier import Applier
 from streams.worker.fold import DeadLetter
 from streams.worker.table import Table
@@ -61,6 +65,7 @@ def fill(store: MemoryStore, known: Survey, clock: ManualClock, devices: int, wi
     shards = shards_of(tokens, known.shards)
     refused: list[Sequence[DeadLetter]] = []
     applier = Applier(store, Known(known), refused.append, partitions=PARTITIONS, clock=clock)
+    applier.assigned("reports", dict.fromkeys(range(PARTITIONS), 0))
     batches = []
     for partition in range(PARTITIONS):
         frames = b""
@@ -98,7 +103,15 @@ def recomputing(
 ) -> Recomputer:
     """Return what recomputes the windows of a store."""
     return Recomputer(
-        store, known, publish, "estimates", fold=Table.of_log, clock=clock, metrics=metrics, latencies=latencies
+        store,
+        known,
+        publish,
+        "estimates",
+        ReportsTopic("reports", PARTITIONS),
+        fold=Table.of_log,
+        clock=clock,
+        metrics=metrics,
+        latencies=latencies,
     )
 
 
@@ -178,12 +191,31 @@ def test_a_broker_that_is_away_leaves_the_mark_and_frees_the_lock(store: MemoryS
     assert len(outbox.messages) == 1
 
 
+def test_a_broker_that_is_away_for_many_ticks_is_logged_once_and_so_is_its_return(
+    store: MemoryStore, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    colour, stop, calls = survey(), threading.Event(), count()
+
+    def publish(messages: Sequence[Outgoing]) -> None:
+        call = next(calls)
+        if call < 5:
+            raise PublishError("away")
+        if messages:
+            stop.set()
+
+    fill(store, colour, clock, 10, WEEK)
+    recomputing(store, Known(colour), publish, clock).run(stop, 0.001)
+    about = [record.getMessage() for record in caplog.records if "not published" in record.getMessage()]
+    subject = "Kafka (estimates are stored but not published)"
+    assert about == [f"{subject} is down: away; retrying", f"{subject} is up again"]
+
+
 def test_an_estimate_whose_lock_ran_out_is_thrown_away(store: MemoryStore, clock: ManualClock) -> None:
     colour, outbox = survey(), Outbox()
     fill(store, colour, clock, 10, WEEK)
 
     def slow(method: str, when: str) -> bool:
-        if (method, when) == ("estimates.tally", "after"):
+        if (method, when) == ("estimates.counts", "after"):
             clock.advance(LOCK_MS + 1)
         return False
 
@@ -241,7 +273,9 @@ def test_rungs_that_disagree_make_the_estimate_stratified(
     tally.counts[1, 0] = [1_600, 700, 700]
     tally.counts[2, 0] = [700, 700, 1_600]
 
-    monkeypatch.setattr(store.estimates, "tally", lambda *_place: tally)
+    nothing = ShardCounts(Tally.empty(3, 1, 3), NO_STAMP, 0, None)
+    found = [replace(nothing, tally=tally), *[nothing] * (colour.shards - 1)]
+    monkeypatch.setattr(store.estimates, "counts", lambda *_place, **_options: found)
     store.queue.put([(colour.id, WEEK)])
     assert recomputing(store, Known(colour), Outbox(), clock).tick() == 1
     record = decode_estimate(store.estimates.read(colour.id, WEEK) or b"")
@@ -337,30 +371,6 @@ def test_the_thread_goes_on_when_the_store_was_away(store: MemoryStore, clock: M
     recomputing(FaultyStore(store, shaky), Known(colour), publish, clock, metrics=metrics).run(stop, 0.001)
     assert len(outbox.messages) == 1
     assert metrics.registry.get_sample_value("thaw_worker_store_up") == 1
-
-
-def test_what_cannot_be_estimated_is_null() -> None:
-    colour = survey()
-    empty = Tally.empty(3, 1, 3)
-    estimates = estimator_of(colour.mechanism).estimate(empty)
-    record = make_record(colour, WEEK, empty, estimates, read_ms=1, computed_ms=2)
-    assert record.users == 0
-    assert all(row.estimate is None and row.lower is None for row in record.values)
-    assert decode_estimate(record.encode()) == record
-    assert b"NaN" not in record.encode()
-
-
-def test_other_bytes_are_no_estimate() -> None:
-    with pytest.raises(RecordError, match="not an estimate"):
-        decode_estimate(b"{}")
-    colour = survey()
-    empty = Tally.empty(3, 1, 3)
-    later = make_record(
-        colour, WEEK, empty, estimator_of(colour.mechanism).estimate(empty), read_ms=1, computed_ms=2
-    ).encode()
-    with pytest.raises(RecordError, match="reads estimates of version 1; got 2; update it"):
-        decode_estimate(later.replace(b'"version":1', b'"version":2'))
-    assert decode_estimate(later.replace(b'"version":1', b'"version":1,"new":3')).version == 1
 
 
 def test_a_window_whose_mark_was_lost_in_a_power_cut_is_estimated_all_the_same(

@@ -9,13 +9,16 @@ import pytest
 
 from producers.survey.survey import Survey
 from streams.kafka.messages import Outgoing
-from streams.windows.recompute import Recomputer
+from streams.windows.counted import ReportsTopic
+from streams.windows.latency import Latencies
+from streams.windows.recompute import IDLE_SHARE, OLD_SHARE, Recomputer
 from streams.windows.settled import CURRENT_STEPS
+from streams.worker.applier import Applier
 from streams.worker.table import Table
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
-from tests.support.reports import SurveyDict
+from tests.support.reports import TOPIC, Report, SurveyDict, batch_of, frame_of, token_in
 from tests.support.surveys import WEEK, WINDOW_MS, survey
 
 COLOUR = survey(retention='retention = "30d"')
@@ -30,26 +33,31 @@ def clock() -> ManualClock:
 class Fixture:
     """A recomputer for which every estimate takes ESTIMATE_MS; notes what was published, in order."""
 
-    def __init__(self, clock: ManualClock, *surveys: Survey) -> None:
+    def __init__(self, clock: ManualClock, *surveys: Survey, latencies: Latencies | None = None) -> None:
         self.clock, self.store = clock, MemoryStore(clock)
         self.messages: list[str] = []
+        self.ticks: list[int] = []
+        """How many windows were published at once, by tick."""
         self.during: Callable[[], None] = lambda: None
         self.recomputer = Recomputer(
             FaultyStore(self.store, self._look),
             SurveyDict(*surveys),
             self._publish,
             "estimates",
+            ReportsTopic(TOPIC, 8),
             fold=Table.of_log,
             clock=clock,
+            latencies=latencies,
         )
 
     def _look(self, method: str, when: str) -> bool:
-        if (method, when) == ("estimates.tally", "before"):
+        if (method, when) == ("estimates.save", "before"):
             self.clock.advance(ESTIMATE_MS)
             self.during()
         return False
 
     def _publish(self, messages: Sequence[Outgoing]) -> None:
+        self.ticks += [len(messages)] if messages else []
         self.messages += [(message.key or b"").decode().rpartition(":")[2] for message in messages]
 
     def taken(self) -> list[int]:
@@ -117,6 +125,7 @@ def test_what_is_current_is_counted_in_the_surveys_own_steps(clock: ManualClock)
         SurveyDict(COLOUR, days),
         lambda messages: order.extend(int((m.key or b"").decode().rpartition(":")[2]) for m in messages),
         "estimates",
+        ReportsTopic(TOPIC, 8),
         fold=Table.of_log,
         clock=clock,
     )
@@ -124,11 +133,91 @@ def test_what_is_current_is_counted_in_the_surveys_own_steps(clock: ManualClock)
     assert order == [today, old_windows(1)[0][1]]
 
 
-def test_the_thread_gives_old_windows_half_of_each_tick(clock: ManualClock) -> None:
-    fixture = Fixture(clock, COLOUR)
+@pytest.mark.parametrize(("busy", "share"), [(True, OLD_SHARE), (False, IDLE_SHARE)])
+def test_the_thread_gives_old_windows_half_of_each_tick_and_more_while_nothing_is_counted(
+    clock: ManualClock, busy: bool, share: float
+) -> None:
+    latencies, stop = Latencies(), threading.Event()
+    fixture = Fixture(clock, COLOUR, latencies=latencies)
     fixture.store.queue.put(old_windows(200))
-    stop = threading.Event()
-    fixture.during = lambda: stop.set() if len(fixture.messages) > 40 else None
+
+    def during() -> None:
+        if busy:
+            latencies.applied((COLOUR.id, WEEK), [(clock(), 1)], clock())
+        if len(fixture.messages) > 40:
+            stop.set()
+
+    fixture.during = during
     fixture.recomputer.run(stop, 0.2)
-    # 100 ms of the manual clock are three estimates; a thread without a bound would do all 200 in its first tick.
-    assert 40 < len(fixture.messages) < 60
+    # The first tick does not know yet, the last one is stopped. A thread without a bound would do all 200 at once.
+    assert set(fixture.ticks[1:-1]) == {-(-round(200 * share) // ESTIMATE_MS)}
+
+
+def test_old_windows_whose_estimate_is_that_of_their_counts_cost_no_estimate_after_a_restart(
+    clock: ManualClock,
+) -> None:
+    fixture = Fixture(clock, COLOUR)
+    windows = old_windows(30)
+    for survey_id, window_ms in windows:
+        count_one(fixture.store, survey_id, window_ms, user=1)
+    while fixture.store.queue.entries():
+        fixture.recomputer.tick()
+    before = fixture.store.estimates.read_many(windows)
+    estimates = []
+    fixture.during = lambda: estimates.append(clock())
+    fixture.messages.clear()
+    fixture.store.restore(fixture.store.snapshot())
+    for survey_id, window_ms in (windows[11], windows[29]):
+        count_one(fixture.store, survey_id, window_ms, user=2)
+
+    # Thirty estimates would take two ticks and more; what is left to compute fits into one.
+    fixture.recomputer.tick(old_ms=3 * ESTIMATE_MS)
+    assert len(estimates) == 2
+    assert len(fixture.messages) == 30, "all are published: the worker that stored one may not have done that"
+    after = fixture.store.estimates.read_many(windows)
+    assert [place for place in range(30) if before[place] != after[place]] == [11, 29]
+    assert fixture.store.queue.entries() == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"lifetime": "lifetime = 100\n[estimate]\nalpha = 0.1"}, id="alpha"),
+        pytest.param({"lifetime": 'lifetime = 100\n[[alert]]\nvalue = "red"\nabove = 0.5'}, id="a new alert"),
+    ],
+)
+def test_an_old_window_is_computed_again_if_its_survey_says_something_else(
+    clock: ManualClock, change: dict[str, str]
+) -> None:
+    fixture = Fixture(clock, COLOUR)
+    [window] = old_windows(1)
+    count_one(fixture.store, *window, user=1)
+    fixture.recomputer.tick()
+    other = survey(retention='retention = "30d"', **change)
+    assert other.id == COLOUR.id
+    before = fixture.store.estimates.read(*window)
+    for surveys, is_kept in ((COLOUR, True), (other, False)):
+        fixture.store.queue.put([window])
+        clock.advance(1)
+        recomputer = Recomputer(
+            fixture.store,
+            SurveyDict(surveys),
+            lambda _: None,
+            "estimates",
+            ReportsTopic(TOPIC, 8),
+            fold=Table.of_log,
+            clock=clock,
+        )
+        assert recomputer.tick() == 1
+        assert (fixture.store.estimates.read(*window) == before) is is_kept
+
+
+def count_one(store: MemoryStore, survey_id: str, window_ms: int, *, user: int) -> None:
+    """Count one report of a user in shard 1, which is in partition 1."""
+    assert survey_id == COLOUR.id
+    applier = Applier(store, SurveyDict(COLOUR), lambda _: None, partitions=8, clock=store.now_ms)
+    start = store.log.offsets(TOPIC, 1, [1])[1]
+    applier.assigned(TOPIC, {1: start})
+    frame = frame_of(COLOUR, [Report(token_in(1, user, COLOUR), 0, b"\1")], window_ms=window_ms)
+    applied = applier.process([batch_of(frame, partition=1, start=start, timestamp_ms=window_ms + WINDOW_MS)])
+    assert applied.counters.applied == 1

@@ -12,8 +12,7 @@ import pytest
 
 from streams.kafka.messages import FetchBatch
 from streams.store.counters import UNKNOWN_SURVEY, Counters
-from streams.store.shape import DAY_MS, Key, Shape
-from streams.worker.applier import CACHE_BYTES
+from streams.store.shape import DAY_MS, Shape
 from streams.worker.fold import DeadLetter
 from streams.worker.retry import RestartRequired
 from tests.support.applier import SHAPE, Bench, batches_of, faults, report
@@ -110,6 +109,18 @@ def test_reading_starts_at_the_lowest_of_what_kafka_and_the_store_say() -> None:
     assert fresh.assigned(TOPIC, {0: 50}) == {0: 50}
     assert fresh.assigned(TOPIC, {0: None}) == {0: 0}
     assert fresh.assigned("other topic", {0: 7}) == {0: 0}
+
+
+def test_what_the_store_lost_while_no_worker_looked_is_told_when_reading_starts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench()
+    bench.process(batch_of(frame_of(CATEGORICAL, [report()]), start=6))
+    bench.applier.assigned(TOPIC, {0: 7})
+    assert not caplog.records
+    bench.applier.assigned(TOPIC, {0: 9, 1: None})
+    [told] = [record.getMessage() for record in caplog.records]
+    assert told.startswith(f"Redis lacks 2 records of {TOPIC} that had been counted and acknowledged: it lost writes")
 
 
 def test_a_survey_with_more_shards_than_usual_counts_when_reading_starts() -> None:
@@ -224,35 +235,6 @@ def test_nothing_is_nothing() -> None:
     assert bench.offsets(0) == {7}
 
 
-def test_the_cache_saves_loading_again_until_it_is_too_large() -> None:
-    large, none = Bench(cache_bytes=CACHE_BYTES), Bench(cache_bytes=0)
-    for bench in (large, none):
-        for offset in range(3):
-            bench.process(batch_of(frame_of(CATEGORICAL, [report(rung=offset)]), start=offset))
-        assert bench.store.estimates.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, [report(rung=2)])
-    assert (large.trace.count("log.load"), none.trace.count("log.load")) == (1, 3)
-    assert large.applier.cached_bytes > none.applier.cached_bytes == 0
-
-
-def test_the_least_recently_used_log_goes_first() -> None:
-    bench = Bench()
-    for shard in (0, 2, 0):
-        bench.process(batch_of(frame_of(CATEGORICAL, [report(shard=shard)])))
-    bench.applier._cache_bytes = bench.applier.cached_bytes - 1
-    bench.process(batch_of(b""))
-    assert list(bench.applier._cache) == [Key(CATEGORICAL.id, WINDOW, 0)]
-
-
-def test_logs_of_windows_that_are_gone_leave_the_cache() -> None:
-    bench = Bench()
-    bench.process(batch_of(frame_of(CATEGORICAL, [report()])))
-    bench.clock.advance(SHAPE.life_ms)
-    bench.process(batch_of(b""))
-    assert bench.applier.cached_bytes, "the broker's time decides, not the worker's"
-    bench.process(batch_of(b"", timestamp_ms=NOW_MS + SHAPE.life_ms))
-    assert bench.applier.cached_bytes == 0
-
-
 def test_a_worker_whose_clock_is_days_off_counts_what_came_in_time() -> None:
     ahead, behind, later = Bench(), Bench(), 30 * DAY_MS
     ahead.clock.advance(later)
@@ -268,29 +250,6 @@ def test_a_timestamp_from_far_ahead_ends_no_window() -> None:
     bench.process(batch_of(b"", timestamp_ms=NOW_MS + 1_000 * DAY_MS))
     bench.process(batch_of(frame_of(CATEGORICAL, [report()]), start=1))
     assert bench.store.log.counters(CATEGORICAL.id) == Counters(applied=1)
-
-
-def test_revoked_partitions_leave_the_cache() -> None:
-    bench = Bench()
-    bench.process(
-        batch_of(frame_of(CATEGORICAL, [report()])),
-        batch_of(frame_of(CATEGORICAL, [report(shard=1)]), partition=1),
-    )
-    bench.applier.revoked(TOPIC, [1])
-    assert list(bench.applier._cache) == [Key(CATEGORICAL.id, WINDOW, 0)]
-
-
-def test_a_retention_that_was_changed_moves_the_expiry_of_cached_logs() -> None:
-    bench = Bench(surveys=(CATEGORICAL,))
-    bench.process(batch_of(frame_of(CATEGORICAL, [report()])))
-    longer = survey_of(CATEGORICAL.mechanism, name="categorical", retention_ms=CATEGORICAL.retention_ms + 5_000)
-    assert longer.id == CATEGORICAL.id
-    bench.surveys._surveys[longer.digest] = longer
-    bench.process(batch_of(frame_of(longer, [report(rung=1)])))
-    bench.clock.advance(WINDOW + SHAPE.life_ms - NOW_MS)
-    assert bench.store.estimates.tally(longer.id, WINDOW, 4, SHAPE).total_users == 1
-    bench.clock.advance(5_000)
-    assert bench.store.estimates.tally(longer.id, WINDOW, 4, SHAPE).total_users == 0
 
 
 WARM = """

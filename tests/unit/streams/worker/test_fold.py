@@ -217,15 +217,26 @@ OPENING = replace(CATEGORICAL, opens_ms=(0, 0, 10_000, 30_000))
 
 
 @pytest.mark.parametrize(
-    ("rung", "opens_ms"), [(0, WINDOW), (1, END), (2, END + 10_000), (3, END + 30_000)], ids=lambda number: str(number)
+    ("rung", "accepted_ms"),
+    [(0, WINDOW - 5_000), (1, END), (2, END + 5_000), (3, END + 25_000)],
+    ids=lambda number: str(number),
 )
-def test_a_rung_is_taken_once_it_has_opened_by_the_brokers_time_and_the_skew(rung: int, opens_ms: int) -> None:
+def test_a_rung_is_taken_once_it_has_opened_by_the_brokers_time_and_the_skew(rung: int, accepted_ms: int) -> None:
     """No rung counts before its window starts, and none above the first before it opens."""
     frame = frame_of(OPENING, [report(), report(rung=rung)])
-    for timestamp_ms, reason in ((opens_ms - 5_000, None), (opens_ms - 5_001, "early" if rung else "future")):
+    for timestamp_ms, reason in ((accepted_ms, None), (accepted_ms - 1, "early" if rung else "future")):
         checked = check([batch_of(frame, timestamp_ms=timestamp_ms)], SurveyDict(OPENING), PARTITIONS, NOW_MS)
         assert [letter.reason for letter in checked.dead_letters] == ([reason] if reason else [])
         assert bool(checked.reports) == (reason is None)
+
+
+@pytest.mark.parametrize("rung", [1, 3])
+def test_rungs_on_demand_are_taken_from_their_common_opening_on(rung: int) -> None:
+    asked = replace(CATEGORICAL, opens_ms=(0, 20_000, 20_000, 20_000), on_demand=True)
+    frame = frame_of(asked, [report(), report(rung=rung)])
+    for timestamp_ms, reasons in ((END + 15_000, []), (END + 14_999, ["early"])):
+        checked = check([batch_of(frame, timestamp_ms=timestamp_ms)], SurveyDict(asked), PARTITIONS, NOW_MS)
+        assert [letter.reason for letter in checked.dead_letters] == reasons
 
 
 def test_frames_of_one_batch_are_judged_each_by_its_own_record_and_window() -> None:

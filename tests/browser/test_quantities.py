@@ -1,0 +1,159 @@
+"""The pages of surveys that estimate more than shares of a few values, on stored estimates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streams.local.redis import Redis
+from tests.browser.pipeline import Pipeline, chromium
+from tests.browser.site import PATIENCE_MS, Served, Watched, section, wait_for_text
+from tests.browser.stored import beat, store_windows, survey_file
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.real
+
+WINDOWS = 3
+HOURS = 'name = "mean"\nlow = 0\nhigh = 24\nunit = "h"'
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, redis_server: Redis) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("quantities")
+    (folder / "files").mkdir()
+    files = [
+        survey_file(folder / "files", "hours", ["hours"], mechanism=HOURS),
+        survey_file(folder / "files", "basket", ["bread", "milk", "rice"], mechanism='name = "lpp"'),
+        survey_file(folder / "files", "start", ["blank", "news", "mail"], mechanism='name = "rappor"\nbits = 32'),
+        survey_file(folder / "files", "colours", [f"colour {i}" for i in range(20)], mechanism='name = "sue"'),
+        survey_file(
+            folder / "files", "places", ["home", "shop", "clinic"], mechanism='name = "urr"\nsensitive = ["clinic"]'
+        ),
+        survey_file(folder / "files", "spread", ["hours"], mechanism=f"{HOURS}\nmoments = 2"),
+    ]
+    with chromium() as browser:
+        pipeline = Pipeline("127.0.0.1:1", redis_server.url, "quantities-", folder, files, topics=False)
+        try:
+            for i, survey in enumerate(pipeline.surveys):
+                users = 30 if survey.name == "basket" else 2_000
+                store_windows(pipeline.settings, survey, windows=WINDOWS, users=users, seed=10 * i)
+            beat(pipeline.settings, "worker-1")
+            _, url = pipeline.exporter()
+            yield Served(pipeline, browser, url)
+        finally:
+            pipeline.stop()
+
+
+@pytest.fixture
+def watched(site: Served) -> Iterator[Watched]:
+    context = site.browser.new_context(viewport={"width": 1440, "height": 900}, locale="en-US", timezone_id="UTC")
+    context.set_default_timeout(PATIENCE_MS)
+    page = Watched(context.new_page(), site.url)
+    try:
+        yield page
+        page.assert_quiet()
+    finally:
+        context.close()
+
+
+def opened(site: Served, page: Page, name: str, more: str = "") -> str:
+    page.goto(site.page_of(name, more))
+    here = section(page, site.id_of(name))
+    page.wait_for_selector(f"{here} tbody tr[data-value]")
+    return here
+
+
+def test_a_mean_has_its_unit_and_its_range(site: Served, watched: Watched) -> None:
+    page = watched.page
+    here = opened(site, page, "hours")
+    wait_for_text(page, f"{here} .figure-values h3", "^Mean, ")
+    assert "between 0 and 24 h" in page.locator(f"{here} .meaning").inner_text()
+    assert page.locator(f"{here} .figure-values input[type=search]").is_hidden()
+    wait_for_text(page, f"{here} .figure-values > .sentence:last-child", r"^hours: between [\d.]+ h and [\d.]+ h, 95 %")
+    assert "%" not in page.locator(f"{here} table.values tbody").inner_text()
+
+
+def test_a_number_and_its_square_have_a_unit_each_and_a_spread(site: Served, watched: Watched) -> None:
+    page = watched.page
+    here = opened(site, page, "spread")
+    cells = {
+        str(row.get_attribute("data-value")): row.locator("td.strong").inner_text()
+        for row in page.locator(f"{here} table.values tbody tr").all()
+    }
+    assert re.fullmatch(r"[\d.]+ h", cells["hours"])
+    assert re.fullmatch(r"[\d.]+ h²", cells["square of hours"])
+    assert page.locator(f"{here} .legend-item").count() == 1, "they have no axis in common"
+    wait_for_text(page, f"{here} .figure-values > .sentence:last-child", r"^hours: between [\d.]+ h and [\d.]+ h, 95 %")
+    wait_for_text(
+        page, f"{here} [data-derived='standard deviation']", r"^Standard deviation of the numbers .*: [\d.]+ \("
+    )
+
+
+def test_a_key_has_a_share_and_a_mean_or_that_there_is_none_is_said(site: Served, watched: Watched) -> None:
+    page = watched.page
+    here = opened(site, page, "basket")
+    rows = page.locator(f"{here} table.values tbody tr")
+    assert sorted(rows.locator(".value-name").all_inner_texts()) == ["bread", "milk", "rice"]
+    assert page.locator(f"{here} table.values .beside").first.inner_text() == "mean of its value"
+    windows = site.ask(f"/api/v1/surveys/{site.id_of('basket')}/windows")["windows"]
+    window = max((w for w in windows if w["state"] == "settled"), key=lambda w: int(w["window_start_ms"]))
+    means = {row["value"]: row["estimate"] for row in window["values"] if row["value"].endswith("/mean")}
+    assert None in means.values(), "thirty devices are too few for some key"
+    for row in rows.all():
+        name = row.locator(".value-name").inner_text()
+        said = row.locator("td.beside").inner_text()
+        assert (said == "not estimable") == (means[f"{name}/mean"] is None), (name, said)
+    page.click(f"{here} button[data-kind=mean]")
+    wait_for_text(page, f"{here} table.values thead", "share with the key")
+    wait_for_text(page, f"{here} .figure-windows figcaption", "^mean of ")
+
+
+def test_strings_have_standard_errors_and_a_share_that_no_candidate_explains(site: Served, watched: Watched) -> None:
+    page = watched.page
+    here = opened(site, page, "start")
+    assert page.locator(f"{here} table.values .beside").first.inner_text() == "standard error"
+    for cell in page.locator(f"{here} td.beside").all_inner_texts():
+        assert re.fullmatch(r"[\d.]+ points", cell)
+    wait_for_text(
+        page, f"{here} [data-role=unexplained]", r"^Explained by no candidate: -?[\d.]+ % of devices, standard error"
+    )
+
+
+def test_a_view_stands_beside_the_estimates_with_a_link_of_its_own(site: Served, watched: Watched) -> None:
+    page = watched.page
+    here = opened(site, page, "colours")
+    assert page.locator(f"{here} [data-role=view]").is_hidden()
+    page.select_option(f"{here} .values-tools select", "simplex")
+    wait_for_text(page, f"{here} [data-role=view]", "A view, not the estimate: it is biased and has no band. .* points")
+    assert "view=simplex" in page.url
+    page.wait_for_selector(f"{here} table.values[data-beside=true]")
+    start_ms = page.get_attribute(here, "data-current")
+    told = site.ask(f"/api/v1/surveys/{site.id_of('colours')}/windows/{start_ms}/views")["views"]
+    shares = next(view["shares"] for view in told if view["name"] == "simplex")
+    for row in page.locator(f"{here} table.values tbody tr[data-value]").all():
+        position = int(str(row.get_attribute("data-value")).split()[1])
+        assert float(row.locator("td.beside").inner_text().rstrip(" %")) == pytest.approx(
+            100 * shares[position], abs=0.06
+        )
+    page.select_option(f"{here} .values-tools select", "likelihood")
+    wait_for_text(page, f"{here} [data-role=view]", "Asked for; a worker begins within seconds")
+    page.go_back()
+    wait_for_text(page, f"{here} [data-role=view]", "nearest to the estimates")
+    page.goto(site.page_of("hours"))
+    page.wait_for_selector(f"{section(page, site.id_of('hours'))} tbody tr[data-value]")
+    assert page.locator(f"{section(page, site.id_of('hours'))} .values-tools select").is_hidden()
+
+
+def test_sensitive_values_are_marked(site: Served, watched: Watched) -> None:
+    page = watched.page
+    here = opened(site, page, "places")
+    marks = {
+        row.get_attribute("data-value"): row.locator(".mark-sensitive").inner_text()
+        for row in page.locator(f"{here} table.values tbody tr").all()
+    }
+    assert marks == {"home": "not hidden", "shop": "not hidden", "clinic": "sensitive"}

@@ -1,0 +1,84 @@
+"""What goes wrong, or is done on purpose, in a cluster; one function each."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import Final
+
+from tests.chaos.faults import Fault, worker
+from tests.chaos.system import System
+from tests.cluster.system import ClusterSystem
+
+logger = logging.getLogger(__name__)
+
+
+def _cluster(system: System) -> ClusterSystem:
+    assert isinstance(system, ClusterSystem)
+    return system
+
+
+def broker(system: System, rng: random.Random) -> None:
+    """kill -9 of one of three brokers; the others go on."""
+    cluster = _cluster(system)
+    cluster.await_restarts()
+    chosen = rng.choice(cluster.running_brokers())
+    chosen.kill()
+    cluster.bring_back(chosen, after_seconds=rng.uniform(1.0, 4.0))
+
+
+def redis_master(system: System, rng: random.Random) -> None:
+    """kill -9 of a master of Redis: its replica takes over, and it comes back as a replica."""
+    cluster = _cluster(system)
+    cluster.await_restarts()
+    chosen = rng.choice(cluster.running_masters())
+    chosen.kill()
+    cluster.bring_back(chosen, after_seconds=rng.uniform(6.0, 9.0))
+
+
+def failover(system: System, rng: random.Random) -> None:
+    """A replica takes over from a master that runs, in order or by force, without what it had not yet."""
+    cluster = _cluster(system)
+    chosen, forced = rng.choice(cluster.nodes.replicas()), rng.random() < 0.5
+    chosen.ask("CLUSTER", "FAILOVER", *(["FORCE"] if forced else []))
+    cluster.wait(chosen.is_master, f"{chosen.name} to take over")
+    logger.info("%s took over%s", chosen.name, " by force" if forced else "")
+
+
+def slots(system: System, rng: random.Random) -> None:
+    """Slots with all their keys move from one master to another while they are counted into."""
+    cluster = _cluster(system)
+    source, target = rng.sample(cluster.running_masters(), 2)
+    with source.client() as client:
+        owned = cluster.nodes.slots_of(source)
+        used = [slot for slot in owned if client.execute_command("CLUSTER", "COUNTKEYSINSLOT", slot)]
+    chosen = rng.sample(used, min(len(used), rng.randint(3, 6)))
+    moved = 0
+    for slot in chosen:
+        moved += cluster.nodes.move_slot(slot, source, target)
+        cluster.spend(0.05)
+    logger.info("moved %d slots with %d keys from %s to %s", len(chosen), moved, source.name, target.name)
+
+
+def rolling(system: System, rng: random.Random) -> None:
+    """All workers are restarted in order, one after the other; estimates go on."""
+    cluster = _cluster(system)
+    cluster.wait(cluster.all_run, "all processes to run")
+    cluster.watch_estimates(True)
+    for kept in cluster.workers:
+        cluster.wait(cluster.all_run, "the worker before to be back")
+        assert kept.child is not None
+        kept.child.terminate(60.0)
+        cluster.recover()
+    cluster.watch_estimates(False)
+    logger.info("estimates changed at least every %.1f s", cluster.gap_seconds)
+
+
+KINDS: Final[dict[str, Fault]] = {
+    "worker": worker,
+    "broker": broker,
+    "redis-master": redis_master,
+    "failover": failover,
+    "slots": slots,
+    "rolling": rolling,
+}

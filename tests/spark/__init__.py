@@ -1,0 +1,1 @@
+"""Tests on Apache Spark: `make spark-test`."""

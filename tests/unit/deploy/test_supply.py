@@ -1,0 +1,24 @@
+"""The report on advisories: what was not compared is never reported as free of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deploy.supply_report import NOT_READY, audit_lines
+
+GOOD: dict[str, Any] = {"name": "click", "version": "8.3.3", "vulns": []}
+BAD: dict[str, Any] = {"name": "redis", "version": "8.1.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["8.1.1"]}]}
+UNKNOWN: dict[str, Any] = {"name": "numba", "skip_reason": "not found"}
+
+
+def test_an_advisory_is_named_with_its_remedy() -> None:
+    lines, status = audit_lines({"dependencies": [GOOD, BAD]})
+    assert lines[0] == "redis 8.1.0: PYSEC-1; fixed in 8.1.1"
+    assert (lines[-1], status) == ("2 packages compared, 1 with advisories, 0 unknown to the service", 1)
+
+
+def test_packages_that_were_not_compared_are_no_success() -> None:
+    assert audit_lines({"dependencies": [GOOD, UNKNOWN]})[1] == NOT_READY
+    lines, status = audit_lines({"dependencies": [UNKNOWN]})
+    assert ("nothing was compared" in lines[0], status) == (True, NOT_READY)
+    assert audit_lines({"dependencies": [GOOD]})[1] == 0

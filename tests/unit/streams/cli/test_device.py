@@ -1,0 +1,59 @@
+"""`thaw device show`: sentences, JSON and a page for the owner of a ledger."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from producers.device.agent import Device
+from tests.support.surveys import WEEK, survey
+from tests.support.transports import MemoryTransport
+from tests.unit.streams.cli.test_main import run
+
+
+def test_a_person_reads_what_left_and_what_it_means(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ledger, page = tmp_path / "ledger", tmp_path / "page.html"
+    with Device(ledger, [survey()], MemoryTransport()) as device:
+        device.observe("colour", "green", WEEK)
+        device.tick(WEEK)
+    status, told, err = run(capfd, "device", "show", str(ledger), "--html", str(page))
+    assert status == 0, err
+    assert "Spent 0.5 of 100 over the lifetime, 99.5 left." in told
+    assert "paid 0.5: anyone who sees all of it can raise a suspicion of 17 % to at most 25.3 %" in told
+    assert "one more level (1) would cost 0.5 more" in told
+    assert page.stat().st_mode & 0o777 == 0o600
+    assert "at most 25.3 %" in page.read_text()
+    _, data, _ = run(capfd, "device", "show", str(ledger), "--json", "--suspicion", "0.5")
+    assert json.loads(data)["surveys"][0]["windows"][0]["released"][0]["epsilon"] == 0.5
+    assert "green" not in told + data + page.read_text()
+
+
+def test_a_ledger_that_others_can_read_is_refused_in_one_sentence(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ledger = tmp_path / "ledger"
+    Device(ledger, [survey()], MemoryTransport()).close()
+    ledger.chmod(0o644)
+    status, out, err = run(capfd, "device", "show", str(ledger))
+    assert (status, out) == (1, "")
+    assert err.startswith("Error: ")
+    assert "open to other users (mode 0644)" in err
+    assert err.count("\n") == 1
+
+
+def test_a_person_switches_their_device_off_and_on(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ledger = tmp_path / "ledger"
+    with Device(ledger, [survey()], MemoryTransport()) as device:
+        device.observe("colour", "green", WEEK)
+    status, told, _ = run(capfd, "device", "off", str(ledger))
+    assert (status, told) == (
+        0,
+        "Consent is withdrawn: 1 windows and 1 waiting reports were erased; that 0.5 was spent stays recorded.\n",
+    )
+    assert "Consent is withdrawn" in run(capfd, "device", "show", str(ledger))[1]
+    assert run(capfd, "device", "on", str(ledger))[0] == 0
+    assert "Consent is withdrawn" not in run(capfd, "device", "show", str(ledger))[1]
+    assert run(capfd, "device", "on", str(tmp_path / "none"))[0] == 1
+    assert not (tmp_path / "none").exists()
