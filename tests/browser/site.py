@@ -7,6 +7,8 @@ import re
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from streams.local.process import Child
 from streams.local.redis import Redis
 from tests.browser.pipeline import Pipeline
@@ -106,6 +108,16 @@ def shown(page: Page, here: str) -> Any:
             };
         }""",
         here,
+    )
+
+
+def says_first(seen: Any, headline: Any) -> bool:
+    """Tell whether the page's first sentence has the bounds that the API has for its first value."""
+    row = next(one for one in headline["values"] if one["value"] == seen["names"][0])
+    found = re.match(r"First is (.+): between ([\d.]+) % and ([\d.]+) % .* sure of all values at once,", seen["first"])
+    bounds = [100 * row["simultaneous_lower"], 100 * row["simultaneous_upper"]]
+    return bool(
+        found and found[1] == row["value"] and [float(found[2]), float(found[3])] == pytest.approx(bounds, abs=0.06)
     )
 
 

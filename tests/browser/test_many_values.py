@@ -12,6 +12,7 @@ from streams.local.redis import Redis
 from tests.browser.pipeline import Pipeline, chromium
 from tests.browser.site import PATIENCE_MS, Served, Watched, section, wait_for_text
 from tests.browser.stored import beat, store_windows, survey_file
+from tests.support.deadline import until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -92,9 +93,9 @@ def test_five_hundred_values_have_a_top_a_rest_a_search_and_a_heat_map(site: Ser
     lower = float(str(rest.get_attribute("data-lower")))
     assert lower == pytest.approx(sum(row["estimate"] for row in others) - half, abs=1e-4)
     wait_for_text(page, f"{here} .figure-heat figcaption", "^40 values by lower bound, and 460 others as one row")
-    assert colours(page, here, "heat") > 5
+    until(lambda: colours(page, here, "heat") > 5, 60, "a heat map in colours", poll_seconds=0.1)
     page.click(f"{here} .more")
-    assert rows.count() == 500
+    until(lambda: rows.count() == 500, 60, "all values", poll_seconds=0.1)
     assert rest.count() == 0, "nothing is left over"
     page.fill(f"{here} .values-tools input", "تفاحة")
     wait_for_text(page, f"{here} table.values tbody", "تفاحة")
@@ -111,8 +112,7 @@ def test_a_cell_of_the_heat_map_leads_to_its_value_and_window(site: Served, watc
     box = canvas.bounding_box()
     assert box is not None
     canvas.hover(position={"x": 0.4 * box["width"] + 4, "y": 8})
-    text = page.locator(f"{here} .figure-heat .tip").inner_text()
-    name = text.splitlines()[0]
+    name = wait_for_text(page, f"{here} .figure-heat .tip", r"^.+")[0]
     assert name in MANY
     canvas.click(position={"x": 0.4 * box["width"] + 4, "y": 8})
     page.wait_for_url(re.compile("&value=.*&window="))
@@ -125,14 +125,13 @@ def test_the_cells_of_a_grid_are_drawn_as_a_map(site: Served, watched: Watched) 
     window = shown_window(site, page, "places", here)
     sure = sum((row["simultaneous_lower"] or 0) > 0 for row in window["values"][:-1])
     wait_for_text(page, f"{here} .figure-map figcaption", rf"{sure} of 48 cells surely have someone, 95 % sure")
-    assert colours(page, here, "map") > 5
+    until(lambda: colours(page, here, "map") > 5, 60, "a map in colours", poll_seconds=0.1)
     canvas = page.locator(f"{here} .figure-map canvas.cells")
     canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()
     assert box is not None
     canvas.hover(position={"x": 0.5 * box["width"] + 3, "y": 30})
-    tip = page.locator(f"{here} .figure-map .tip").inner_text()
-    assert re.match(r"E1, around 44\.99\d*, -93\.24\d*\n", tip), tip
+    wait_for_text(page, f"{here} .figure-map .tip", r"^E1, around 44\.99\d*, -93\.24\d*\n")
     canvas.click(position={"x": 0.5 * box["width"] + 3, "y": 30})
     wait_for_text(page, f"{here} .figure-map figcaption", "^E1: ")
     assert "value=E1" in page.url

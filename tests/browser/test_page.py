@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.browser.pipeline import Pipeline, chromium
-from tests.browser.site import PATIENCE_MS, Site, Watched, section, shown, wait_for_live, wait_for_text
+from tests.browser.site import PATIENCE_MS, Site, Watched, says_first, section, shown, wait_for_live, wait_for_text
 from tests.support.deadline import until
 from tests.support.services import fresh_name
 
@@ -167,16 +167,6 @@ def test_whatever_a_survey_says_stays_text(site: Site, watched: Watched) -> None
     assert page.evaluate("window.hacked") is None
     assert page.locator(f"{here} img, {here} script").count() == 0
     watched.assert_quiet()
-
-
-def says_first(seen: Any, headline: Any) -> bool:
-    """Tell whether the page's first sentence has the bounds that the API has for its first value."""
-    row = next(one for one in headline["values"] if one["value"] == seen["names"][0])
-    found = re.match(r"First is (.+): between ([\d.]+) % and ([\d.]+) % .* sure of all values at once,", seen["first"])
-    bounds = [100 * row["simultaneous_lower"], 100 * row["simultaneous_upper"]]
-    return bool(
-        found and found[1] == row["value"] and [float(found[2]), float(found[3])] == pytest.approx(bounds, abs=0.06)
-    )
 
 
 def test_noise_of_an_open_window_is_no_headline(site: Site, watched: Watched) -> None:
@@ -351,8 +341,12 @@ def test_it_fits_phones_tablets_and_walls(site: Site, watched: Watched, width: i
     assert overflow <= 0
     # One evaluation: a chart may be made anew between finding and measuring it. Heat map and map are hidden here.
     shown = "[...document.querySelectorAll('.plot canvas')].filter(c => !c.closest('[hidden]'))"
-    canvases = page.evaluate(f"{shown}.map(c => [c.clientWidth, c.clientHeight])")
-    assert len([size for size in canvases if size[0] > 200 and size[1] > 100]) == len(canvases) >= 3
+
+    def large() -> bool:
+        canvases = page.evaluate(f"{shown}.map(c => [c.clientWidth, c.clientHeight])")
+        return len([size for size in canvases if size[0] > 200 and size[1] > 100]) == len(canvases) >= 3
+
+    until(large, PATIENCE_MS / 1_000, "charts that can be read", poll_seconds=0.1)
     watched.assert_quiet()
 
 
@@ -393,8 +387,8 @@ def test_a_banner_says_that_no_worker_counts_until_one_does_again(site: Site, wa
     site.worker.kill()
     page.wait_for_selector("#banner:not([hidden])")
     wait_for_text(page, "#banner", r"^No worker heartbeat for \d+ s\. Estimates are not updated; reports wait in Kafka")
-    assert page.get_attribute("#live", "data-state") == "stale"
-    assert page.get_attribute('[data-tile="workers"]', "data-state") == "bad"
+    page.wait_for_selector('#live[data-state="stale"]')
+    page.wait_for_selector('[data-tile="workers"][data-state="bad"]')
     site.worker = site.pipeline.worker()
     wait_for_live(page)
     watched.assert_quiet()
