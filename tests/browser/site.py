@@ -12,12 +12,13 @@ import pytest
 from streams.local.process import Child
 from streams.local.redis import Redis
 from tests.browser.pipeline import Pipeline
-from tests.support.deadline import until
+from tests.support.deadline import BUSY, until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-PATIENCE_MS = 60_000
+PATIENCE_SECONDS = 60
+PATIENCE_MS = 1_000 * BUSY * PATIENCE_SECONDS
 
 
 class Served:
@@ -82,7 +83,7 @@ def wait_for_text(page: Page, selector: str, pattern: str) -> re.Match[str]:
     """Wait until the text of an element matches, and return the match."""
     found = until(
         lambda: re.search(pattern, page.locator(selector).inner_text()),
-        PATIENCE_MS / 1_000,
+        PATIENCE_SECONDS,
         f"{pattern!r} in {selector}",
         poll_seconds=0.1,
     )

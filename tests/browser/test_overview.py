@@ -17,7 +17,7 @@ import pytest
 
 from streams.local.redis import Redis
 from tests.browser.pipeline import Pipeline, chromium
-from tests.browser.site import PATIENCE_MS, StoredSite, Watched, health_tiles, section, wait_for_text
+from tests.browser.site import PATIENCE_MS, PATIENCE_SECONDS, StoredSite, Watched, health_tiles, section, wait_for_text
 from tests.browser.stored import beat, store_windows, survey_file
 from tests.support.deadline import until
 from tests.support.services import running
@@ -100,7 +100,7 @@ def one_window(page: Page, here: str) -> list[str]:
         times = clock_times(page, here)
         return times if len(set(times)) == 1 else None
 
-    return until(agreed, PATIENCE_MS / 1_000, "one window in all panels", poll_seconds=0.2)
+    return until(agreed, PATIENCE_SECONDS, "one window in all panels", poll_seconds=0.2)
 
 
 def test_nine_surveys_fit_on_an_overview_that_is_searched(site: StoredSite, watched: Watched) -> None:
@@ -357,19 +357,19 @@ def test_lag_dead_workers_and_kafka_are_shown_and_an_ended_survey_is_not_red(
         state, value, note = tiles["workers"]
         return tiles["lag"][:2] == ["bad", "28 s"] and (state, value) == ("warn", "1 of 2") and "worker-2" in note
 
-    until(behind, PATIENCE_MS / 1_000, "estimates that are behind, and one worker of two", poll_seconds=0.2)
+    until(behind, PATIENCE_SECONDS, "estimates that are behind, and one worker of two", poll_seconds=0.2)
 
     def without_kafka() -> bool:
         beat(settings, "worker-1", kafka_up=False)
         return health_tiles(page)["workers"][0] == "bad" and "Kafka" in page.inner_text("#banner")
 
-    until(without_kafka, PATIENCE_MS / 1_000, "a worker without Kafka", poll_seconds=0.2)
+    until(without_kafka, PATIENCE_SECONDS, "a worker without Kafka", poll_seconds=0.2)
     watched.assert_quiet()
 
 
 def first_health(site: StoredSite) -> Any:
     """Return what the event stream tells a page that opens now."""
-    with urllib.request.urlopen(f"{site.url}/api/v1/events", timeout=PATIENCE_MS / 1_000) as stream:
+    with urllib.request.urlopen(f"{site.url}/api/v1/events", timeout=PATIENCE_SECONDS) as stream:
         while stream.readline() != b"event: health\n":
             pass
         return json.loads(stream.readline().removeprefix(b"data: "))

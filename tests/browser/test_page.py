@@ -104,7 +104,7 @@ def test_values_are_sorted_by_lower_bound_and_the_truth_of_the_fleet_stands_besi
         assert lowers == sorted(lowers, reverse=True)
         return all(re.fullmatch(r"-?[\d.]+ %", truth) for _, truth in rows)
 
-    until(truths_beside, PATIENCE_MS / 1_000, "the truth beside every value", poll_seconds=0.1)
+    until(truths_beside, 60, "the truth beside every value", poll_seconds=0.1)
     watched.assert_quiet()
 
 
@@ -129,7 +129,7 @@ def test_the_band_narrows_as_rungs_open(site: Site, watched: Watched) -> None:
         found = re.search(words, text)
         return start_ms if found and float(found[2]) < float(found[1]) / 2 else None
 
-    start_ms = until(narrowed, PATIENCE_MS / 1_000, "a window whose band narrowed", poll_seconds=0.1)
+    start_ms = until(narrowed, 60, "a window whose band narrowed", poll_seconds=0.1)
     history = site.ask(f"/api/v1/surveys/{survey_id}/windows/{start_ms}/history")
     first, last = history["points"][0], history["points"][-1]
     assert last["upper"][0] - last["lower"][0] < (first["upper"][0] - first["lower"][0]) / 2
@@ -204,7 +204,7 @@ def test_noise_of_an_open_window_is_no_headline(site: Site, watched: Watched) ->
         return seen if follows and far_above and len(starts) > 1 else None
 
     what = "the headline of the API, a y axis of settled windows, and an open window whose noise is far above it"
-    seen = until(noisy, PATIENCE_MS / 1_000, what, poll_seconds=0.2)
+    seen = until(noisy, 60, what, poll_seconds=0.2)
     for cell in seen["cells"]:
         low, high = cell.split(" – ")
         assert low != high, "no band reads as if it had no width"
@@ -298,9 +298,7 @@ def test_one_quiet_survey_is_stale_by_itself(site: Site, watched: Watched) -> No
     page.wait_for_selector(f'[data-card="{site.id_of("browser")}"][data-freshness="fresh"]')
     wait_for_live(page)
     assert page.locator("body.is-stale").count() == 0
-    until(
-        lambda: site.ask("/api/v1/health")["status"] == "ok", PATIENCE_MS / 1_000, "a healthy whole", poll_seconds=0.1
-    )
+    until(lambda: site.ask("/api/v1/health")["status"] == "ok", 60, "a healthy whole", poll_seconds=0.1)
     watched.assert_quiet()
 
 
@@ -346,7 +344,7 @@ def test_it_fits_phones_tablets_and_walls(site: Site, watched: Watched, width: i
         canvases = page.evaluate(f"{shown}.map(c => [c.clientWidth, c.clientHeight])")
         return len([size for size in canvases if size[0] > 200 and size[1] > 100]) == len(canvases) >= 3
 
-    until(large, PATIENCE_MS / 1_000, "charts that can be read", poll_seconds=0.1)
+    until(large, 60, "charts that can be read", poll_seconds=0.1)
     watched.assert_quiet()
 
 

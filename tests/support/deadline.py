@@ -6,6 +6,10 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
+# How much slower than a quiet machine a busy one may be. A smaller factor fails tests whose processes got no CPU; a
+# larger one only delays the report of a failure.
+BUSY = 4
+
 
 def until(
     condition: Callable[[], Result | None], deadline_seconds: float, what: str, *, poll_seconds: float = 0.02
@@ -16,19 +20,19 @@ def until(
 
     Args:
         condition: looked at again and again, and once more after the deadline.
-        deadline_seconds: how long to wait.
+        deadline_seconds: how long to wait on a quiet machine; a busy one gets `BUSY` times as long.
         what: what is waited for, for the message.
         poll_seconds: pause between two looks.
 
     Raises:
         AssertionError: it did not happen; the message carries what `condition` returned last.
     """
-    limit = time.monotonic() + deadline_seconds
+    limit = time.monotonic() + BUSY * deadline_seconds
     while True:
         late = time.monotonic() >= limit
         result = condition()
         if result:
             return result
         if late:
-            raise AssertionError(f"expected {what} within {deadline_seconds:g} s; the last look gave {result!r}")
+            raise AssertionError(f"expected {what} within {BUSY * deadline_seconds:g} s; the last look gave {result!r}")
         time.sleep(poll_seconds)
