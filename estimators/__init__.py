@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from estimators.channels.chain import LadderError as LadderError
+    from estimators.channels.sampled import migrate as migrate
     from estimators.estimates import Estimates as Estimates
     from estimators.estimation.estimator import Estimator as Estimator
     from estimators.estimation.registry import estimator_of as estimator_of
@@ -58,6 +59,7 @@ __all__ = [
     "estimator_of",
     "highest_suspicion",
     "mechanism_names",
+    "migrate",
     "perturb",
     "simplex_projection",
     "simulator_of",
@@ -86,6 +88,7 @@ _HOMES = {
     "estimator_of": "estimation.registry",
     "highest_suspicion": "planning.odds",
     "mechanism_names": "mechanisms.registry:names",
+    "migrate": "channels.sampled",
     "perturb": "mechanisms.perturbation",
     "simplex_projection": "inference.views",
     "simulator_of": "simulation.simulator",

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.channels.bits import BitChannel
+from estimators.channels.continuing import Step
+from estimators.channels.downgrade import Downgrade
 from estimators.exact.randomness import Bits
 
 
@@ -169,6 +171,8 @@ class Specification(ABC):
     """Every device has exactly one of the labels, so that their shares sum to one."""
     adds_up: ClassVar[bool] = True
     """Shares of several labels may be added up: their errors are never with each other, so variances add up at most."""
+    open_strings: bool = False
+    """A device may answer about any string, and the labels are only candidates that the answers are decoded with."""
     guarantee: Guarantee
 
     labels: tuple[str, ...]
@@ -208,8 +212,20 @@ class Specification(ABC):
         return tuple(Quantity(label) for label in self.labels)
 
     @property
+    def leading(self) -> NDArray[np.bool_]:
+        """Tell which labels are of the kind of the first: a share of a key and its mean have no width in common."""
+        first, *_ = quantities = self.quantities
+        kind = (first.kind, first.unit, first.low, first.high)
+        return np.array([(one.kind, one.unit, one.low, one.high) == kind for one in quantities])
+
+    @property
     def one_hot(self) -> OneHot | None:
         """How answers are one-hot vectors; None where they are something else."""
+        return None
+
+    @property
+    def downgrade(self) -> Downgrade | None:
+        """How a server draws coarser answers from sharper ones; None where an answer has no kernel of its own."""
         return None
 
     @property
@@ -230,6 +246,19 @@ class Specification(ABC):
         raise ParameterError(
             "release.kind", "noisy_sampling", f"{self.name} has no noisy samples: it has one level; list that level"
         )
+
+    def steps_from(self, earlier: Specification) -> tuple[Step, ...]:  # noqa: ARG002  # for those that can
+        """Return how chains of `earlier`, the same mechanism with a shorter ladder, go on: a step per new rung.
+
+        Raises:
+            ParameterError: this mechanism has no forward step.
+            LadderError: its ladder does not continue that of `earlier`.
+        """
+        raise ParameterError("continues", self.name, "its answers cannot be continued; write a new survey")
+
+    def choices(self) -> tuple[str, ...]:
+        """Return which parameters were chosen for a survey that does not set them, and why, one sentence each."""
+        return ()
 
     def warnings(self) -> tuple[str, ...]:
         """Return what should be changed about values, ladder or parameters although they are valid."""
@@ -277,6 +306,23 @@ class Randomizer(ABC, Generic[S]):
     @abstractmethod
     def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
         """Draw the chains of all devices from the top."""
+
+    def truth(self, inputs: NDArray[Any]) -> NDArray[Any]:
+        """Return what the top channel is given for chain inputs: the inputs themselves, if nothing else is said."""
+        return inputs
+
+    def draw_more(self, earlier: S, inputs: NDArray[Any], answers: NDArray[Any], bits: Bits) -> NDArray[Any]:
+        """Draw the answers of all rungs that this ladder has above that of `earlier`, each from the one before.
+
+        `answers` are those of the top rung of `earlier` for these chain inputs. The result is [rung, device, ...] in
+        the form of `Drawn.answers`. Keep it: a second draw would cost more than its level.
+        """
+        specification, truth, found = self.specification, self.truth(inputs), []
+        sharpest = answers.astype(np.int64) if specification.answer.kind == "index" else answers
+        for step in specification.steps_from(earlier):
+            sharpest = step.draw(truth, sharpest, bits)
+            found.append(specification.symbols(sharpest) if specification.answer.kind == "index" else sharpest)
+        return np.stack(found)
 
 
 def index_of(values: Sequence[str], labels: Sequence[str], *, field: str = "value") -> NDArray[np.int64]:

@@ -62,6 +62,14 @@ class Tally:
         """Counts [rung, cell] and users [rung], all groups together."""
         return self.counts.sum(axis=1), self.users.sum(axis=1)
 
+    def with_rungs(self, rungs: int) -> Tally:
+        """Return the same counts with further rungs above, as of a ladder that has grown."""
+        further = rungs - len(self.users)
+        if further == 0:
+            return self
+        counts = np.pad(self.counts, ((0, further), (0, 0), (0, 0)))
+        return Tally(counts, np.pad(self.users, ((0, further), (0, 0))))
+
     def __add__(self, other: Tally) -> Tally:
         self._check_shape(other)
         return Tally(self.counts + other.counts, self.users + other.users)

@@ -24,7 +24,7 @@ from estimators.mechanisms.mean import Mean
 from estimators.mechanisms.pum import PUM
 from estimators.mechanisms.rappor import RAPPOR
 from estimators.mechanisms.symbols import SymbolSpecification
-from estimators.mechanisms.uldp import UtilityOptimized
+from estimators.mechanisms.uldp import URR, UtilityOptimized
 from estimators.mechanisms.unary import Unary
 
 MOST_VALUES = 12
@@ -74,6 +74,11 @@ def _(specification: Mean) -> DeclaredLaw:
 @declared_law.register
 def _(specification: UtilityOptimized) -> DeclaredLaw:
     ordered = specification.ordered
+    if isinstance(specification, URR) and specification.shrinks and len(ordered) > _MOST_SYMBOLS:
+        raise NotAuditedError(
+            f"{specification.name} with sensitive values that become fewer is audited for up to {_MOST_SYMBOLS} values"
+        )
+    # Where sensitive values become fewer, answers that are protected on every rung are looked at.
     chosen = _both_kinds(len(specification.sensitive), len(ordered))
     values = tuple(ordered[i] for i in chosen)
     return _of_protected(specification, specification.chain, values, values, chosen, len(specification.sensitive))

@@ -153,15 +153,30 @@ class BitChannel:
 
     @cached_property
     def _hot_words(self) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-        last = np.repeat(
-            np.array([max(b.one - 1, 0) for b in self.blocks], dtype=np.uint64), [b.size for b in self.blocks]
-        )
-        possible = np.repeat([b.one > 0 for b in self.blocks], [b.size for b in self.blocks])
-        return last, possible
+        return self._last_words([block.one for block in self.blocks])
+
+    @cached_property
+    def _cold_words(self) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+        return self._last_words([block.zero for block in self.blocks])
+
+    def _last_words(self, thresholds: Sequence[int]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+        """Return per bit the last word below its threshold, which may be 2**64, and whether there is one."""
+        sizes = [block.size for block in self.blocks]
+        last = np.array([max(threshold - 1, 0) for threshold in thresholds], dtype=np.uint64)
+        return np.repeat(last, sizes), np.repeat([threshold > 0 for threshold in thresholds], sizes)
+
+    def _sample_single(self, packed: Bytes, bits: Bits) -> Bytes:
+        """Draw the answer of one vector, a word per bit, as docs/spec says: a device needs no tables."""
+        given = unpack(packed, self.size)[0].astype(np.bool_)
+        (hot, may_be_hot), (cold, may_be_cold) = self._hot_words, self._cold_words
+        last, possible = np.where(given, hot, cold), np.where(given, may_be_hot, may_be_cold)
+        return pack(((bits.words(self.size) <= last) & possible)[None, :])
 
     def sample_one_hot(self, values: Indices, bits: Bits) -> Bytes:
         """Draw the packed answers of one-hot vectors whose set bit is `values`; shape (values, width)."""
         self._check_drawable()
+        if len(values) == 1:
+            return self._sample_single(one_hot(values, self.size), bits)
         last, possible = self._hot_words
         answers = np.empty((len(values), self.width), dtype=np.uint8)
         step = max(_BLOCK_BYTES // self.width, 1)
@@ -181,6 +196,8 @@ class BitChannel:
         self._check_drawable()
         if all(block.one == block.denominator and block.zero == 0 for block in self.blocks):
             return packed.copy()
+        if len(packed) == 1:
+            return self._sample_single(packed, bits)
         answers = np.empty_like(packed)
         step = max(_BLOCK_BYTES // self.width, 1)
         if_one = np.empty((min(step, len(packed)), self.width), dtype=np.uint8)

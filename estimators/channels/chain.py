@@ -17,7 +17,8 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.channels.channel import MAX_EPSILON, Channel, Indices, RetentionChannel
+from estimators.channels.channel import MAX_EPSILON, Channel, ChannelError, Indices, RetentionChannel
+from estimators.channels.nested import NestedChannel, Retaining
 from estimators.exact.randomness import Bits
 
 # Devices per step of a draw: the words of one step fit the processor's cache, which is three times as fast.
@@ -68,6 +69,22 @@ class Chain:
             upper_epsilon = epsilon
         return cls(top, tuple(reversed(kernels)))
 
+    @classmethod
+    def nested(cls, ladder: Sequence[float], size: int, pools: Sequence[int]) -> Chain:
+        """Build the chain of uRR whose rung i protects the first pools[i] values at level ladder[i]; pools shrink."""
+        check_ladder(ladder)
+        top = RetentionChannel.for_epsilon(ladder[-1], size, pool=pools[-1])
+        if top.keep == 0 or top.base == 0:
+            raise ChannelError(
+                f"level {ladder[-1]!r} over {pools[-1]} protected values tells all or nothing; change it"
+            )
+        highest = above = NestedChannel(size, top.keep, ((top.pool, top.base),))
+        kernels: list[NestedChannel] = []
+        for epsilon, pool in reversed(list(zip(ladder[:-1], pools[:-1], strict=True))):
+            kernels.append(above.kernel_to(epsilon, pool))
+            above = above.followed_by(kernels[-1])
+        return cls(highest, tuple(reversed(kernels)))
+
     @property
     def rungs(self) -> int:
         """Number of levels."""
@@ -79,9 +96,9 @@ class Chain:
         return products(self.top, self.kernels)
 
     @property
-    def retention_channels(self) -> tuple[RetentionChannel, ...]:
-        """The channels of a chain built by `retention`."""
-        return tuple(channel for channel in self.channels if isinstance(channel, RetentionChannel))
+    def retention_channels(self) -> tuple[Retaining, ...]:
+        """The channels of a chain built by `retention` or `nested`."""
+        return tuple(channel for channel in self.channels if isinstance(channel, Retaining))
 
     def draw(self, values: Indices, bits: Bits, *, dtype: str = "<i8") -> NDArray[Any]:
         """Draw the answers of all rungs for each value, from the top; shape (rungs, values), symbols as `dtype`."""

@@ -65,6 +65,10 @@ class Channel(ABC):
     def row(self, value: int) -> tuple[int, ...]:
         """Return the numerators of Pr(answer | value), one per answer."""
 
+    def entry(self, value: int, answer: int) -> int:
+        """Return the numerator of Pr(answer | value)."""
+        return self.row(value)[answer]
+
     @abstractmethod
     def sample(self, values: Indices, bits: Bits) -> Indices:
         """Draw one answer per value. Only channels on the 2**64 grid can be drawn from."""
@@ -266,7 +270,11 @@ class RetentionChannel(Channel):
 
     def row(self, value: int) -> tuple[int, ...]:
         """Return the numerators of Pr(answer | value)."""
-        return tuple(self.keep * (y == value) + self.base * (y < self.pool) for y in range(self.size))
+        return tuple(self.entry(value, y) for y in range(self.size))
+
+    def entry(self, value: int, answer: int) -> int:
+        """Return the numerator of Pr(answer | value)."""
+        return self.keep * (answer == value) + self.base * (answer < self.pool)
 
     @property
     def pool_epsilon(self) -> float:

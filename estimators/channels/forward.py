@@ -22,7 +22,7 @@ from estimators.channels.chain import LadderError, check_ladder
 from estimators.channels.channel import Channel, ChannelError, Indices, RetentionChannel
 from estimators.channels.dense_chain import Exact, solve_kernel
 from estimators.exact.lazy import Bytes, CellSampler, bernoulli
-from estimators.exact.randomness import Bits
+from estimators.exact.randomness import Bits, below
 from estimators.exact.rounding import GRID, exp_decimal, log_ratio_up
 
 
@@ -36,8 +36,6 @@ class RetentionStep:
     def __post_init__(self) -> None:
         if (self.lower.size, self.lower.pool) != (self.upper.size, self.upper.pool):
             raise ChannelError("both channels of a step need the same values and the same pool")
-        if self.upper.denominator > GRID:
-            raise ChannelError("the upper channel must be on the 2**64 grid, so that fresh answers can be drawn")
         if self.lower.keep * self.upper.denominator > self.upper.keep * self.lower.denominator:
             raise LadderError(
                 f"the new level {self.upper.epsilon!r} must not be below the level {self.lower.epsilon!r} that was "
@@ -72,8 +70,15 @@ class RetentionStep:
             kept[group] = bernoulli(odds, len(group), bits)
         refreshed = np.flatnonzero(~kept)
         drawn = answers.copy()
-        drawn[refreshed] = self.upper.sample(values[refreshed], bits)
+        drawn[refreshed] = self._fresh(values[refreshed], bits)
         return drawn
+
+    def _fresh(self, values: Indices, bits: Bits) -> Indices:
+        """Draw from the upper channel, which may be a product: its integers need not fit one random word."""
+        told = bernoulli(Fraction(self.upper.keep, self.upper.denominator), len(values), bits)
+        if told.all():
+            return values
+        return np.where(told, values, below(self.upper.pool, len(values), bits).astype(np.int64))
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,8 @@ class Formulas(Generic[Number]):
     """The responses of all families at a privacy level, in numbers of one kind."""
 
     def __init__(self, decay: Callable[[float], Number], rise: Callable[[float], Number]) -> None:
-        self._decay: Callable[[float], Number] = decay
+        self.decay: Callable[[float], Number] = decay
+        """e^-eps."""
         self._rise: Callable[[float], Number] = rise
 
     def grr(self, epsilon: float, size: int) -> Response[Number]:
@@ -66,7 +67,7 @@ class Formulas(Generic[Number]):
         """
         if size < 1:
             raise ValueError(f"a response needs at least one value to choose from; got {size}")
-        small = self._decay(epsilon)
+        small = self.decay(epsilon)
         total = 1 + (size - 1) * small
         return Response(1 / total, small / total, self._rise(epsilon) / total, (size - 1) * small / total)
 
@@ -88,7 +89,7 @@ class Formulas(Generic[Number]):
         own = self.sue(epsilon).truth if theta is None else theta
         if not 0 < own < 1:
             raise ValueError(f"theta must lie between 0 and 1; got {own!r}")
-        small = self._decay(epsilon)
+        small = self.decay(epsilon)
         hide = (1 - own) + own * small
         tell = 1 - hide
         return SensitiveBits(Response.of(own, own * small / hide), Response(tell, 0 * small, tell, hide))

@@ -21,7 +21,7 @@ from estimators.mechanism import Specification
 
 _ESTIMATORS: dict[str, type[Estimator[Any]]] = {
     "grr": symbols.RetentionEstimator,
-    "warner": symbols.RetentionEstimator,
+    "warner": symbols.WarnerEstimator,
     "simmons": symbols.DenseEstimator,
     "christofides": symbols.DenseEstimator,
     "improved_christofides": improved_christofides.ImprovedChristofidesEstimator,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from estimators.estimates import Estimates, Method, Population
 from estimators.estimation.estimator import Estimator
 from estimators.inference.pooling import pool_retention
@@ -53,3 +55,22 @@ class DenseEstimator(Estimator[SmallChannel]):
     def yes_no(self, tally: Tally) -> YesNo | None:
         """See every value as a bit, if a value's answer is equally likely under all other values."""
         return YesNo.dense(self.specification.chain.channels, *tally.by_rung)
+
+
+class WarnerEstimator(Estimator[GRR | SmallChannel]):
+    """Shares of yes and no: from answers that are yes or no, or from numbers of noisy samples."""
+
+    @cached_property
+    def _own(self) -> RetentionEstimator | DenseEstimator:
+        known = self.specification
+        return DenseEstimator(known) if isinstance(known, SmallChannel) else RetentionEstimator(known)
+
+    def estimate(
+        self, tally: Tally, *, method: Method = "pooled", population: Population = "fleet", alpha: float = 0.05
+    ) -> Estimates:
+        """Estimate the share of both values; users on different rungs are combined by `method`."""
+        return self._own.estimate(tally, method=method, population=population, alpha=alpha)
+
+    def yes_no(self, tally: Tally) -> YesNo | None:
+        """See both values as bits, where an answer is one of them."""
+        return self._own.yes_no(tally)

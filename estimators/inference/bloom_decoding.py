@@ -18,13 +18,15 @@ from scipy import linalg, optimize, special
 from estimators.estimates import Estimates, Method, Population, Unexplained
 from estimators.inference.homogeneity import bits_homogeneity
 from estimators.inference.pooling_bits import BitRungs
-from estimators.inference.pooling_result import Combined, choose_method, finish, no_estimate, normal_ends
+from estimators.inference.pooling_result import Combined, choose_method, finish, no_estimate
 from estimators.intervals.one_look import two_sided_z
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 _RANK_TOLERANCE = 1e-9
+_STEPS = 12
+"""Fixed-point steps of the ends of an interval."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,11 @@ def decode(
     if total == 0:
         return no_estimate(labels, method, population, alpha, ())
     homogeneity_p = cohort_homogeneity(data)
-    chosen, notes = choose_method(method, homogeneity_p, int((users.sum(axis=1) > 0).sum()), ())
-    combined = _combine(data, users, fill, chosen)
+    rungs = int((users.sum(axis=1) > 0).sum())
+    chosen, notes = choose_method(method, homogeneity_p, rungs, ())
+    # Of so few answers that rungs cannot be compared, a sharp one must not decide the band alone.
+    unsure = rungs > 1 and homogeneity_p is None
+    combined = _combine(data, users, fill, "stratified" if unsure else chosen)
     columns = np.concatenate([design, np.full((*design.shape[:2], 1), fill)], axis=2) if open_list else design
     rows = combined.weight > 0
     if not _full_rank(columns[rows], combined.weight[rows]):
@@ -89,15 +94,15 @@ def decode(
         notes = (*notes, f"more strings than equations: {int(picked[: len(labels)].sum())} picked by regression")
     else:
         picked = np.ones(columns.shape[2], dtype=np.bool_)
-    shares, variance = np.zeros(columns.shape[2]), np.full(columns.shape[2], np.nan)
+    fitted = _Fit.unknown(columns.shape[2])
     together = np.nan
     if picked.any():
         candidates = np.arange(columns.shape[2])[picked] < len(labels)
-        found_shares, spread = _least_squares(columns[rows][:, :, picked], combined, total, population, candidates)
-        shares[picked], variance[picked], together = found_shares, spread[:-1], spread[-1]
-    shares, variance = shares[: len(labels)], variance[: len(labels)]
-    found = Combined(shares, variance, normal_ends(shares, variance))
-    left = _unexplained(shares, float(together), alpha) if open_list else None
+        few, together = _least_squares(columns[rows][:, :, picked], combined, total, population, candidates)
+        fitted = fitted.put(picked, few)
+    fitted = fitted.first(len(labels))
+    found = Combined(fitted.shares, fitted.variance_at(np.clip(fitted.shares, 0, 1)), fitted.ends)
+    left = _unexplained(fitted.shares, together, alpha) if open_list else None
     if chosen == "mle":
         found = found.inside(_non_negative(columns[rows], combined)[: len(labels)])
         notes = (*notes, "non-negative regression on bit counts, not the full likelihood")
@@ -199,10 +204,61 @@ def _non_negative(columns: Floats, combined: _Weighted) -> Floats:
     return np.asarray(optimize.nnls(flat, target)[0])
 
 
+@dataclass(frozen=True)
+class _Fit:
+    """Shares, and the variance of each as a polynomial of its true value: level + tilt share + bend share^2."""
+
+    shares: Floats
+    level: Floats
+    tilt: Floats
+    bend: Floats
+
+    @classmethod
+    def unknown(cls, size: int) -> _Fit:
+        """Return shares of 0 about which nothing is known."""
+        nothing = np.full(size, np.nan)
+        return cls(np.zeros(size), nothing, nothing, nothing)
+
+    def put(self, places: NDArray[np.bool_], other: _Fit) -> _Fit:
+        """Return this fit with another one at some places."""
+        found = []
+        for own, new in zip(self._parts, other._parts, strict=True):
+            filled = own.copy()
+            filled[places] = new
+            found.append(filled)
+        return _Fit(*found)
+
+    def first(self, number: int) -> _Fit:
+        """Return the first shares."""
+        return _Fit(*(part[:number] for part in self._parts))
+
+    @property
+    def _parts(self) -> tuple[Floats, Floats, Floats, Floats]:
+        return self.shares, self.level, self.tilt, self.bend
+
+    def variance_at(self, true: Floats) -> Floats:
+        """Return the variances if these shares are true."""
+        return np.asarray(np.maximum(self.level + self.tilt * true + self.bend * true**2, 0))
+
+    def ends(self, alpha: float) -> tuple[Floats, Floats]:
+        """Return score intervals: each end has the variance that it would have if it were true.
+
+        With the variance of the estimate itself both would lean with it: a share that came out low would seem sure.
+        """
+        z = two_sided_z(alpha)
+        found = []
+        for side in (-1.0, 1.0):
+            reach = z * np.sqrt(self.variance_at(np.clip(self.shares, 0, 1)))
+            for _ in range(_STEPS):
+                reach = z * np.sqrt(self.variance_at(np.clip(self.shares + side * reach, 0, 1)))
+            found.append(self.shares + side * reach)
+        return found[0], found[1]
+
+
 def _least_squares(
     columns: Floats, combined: _Weighted, total: int, population: Population, candidates: NDArray[np.bool_]
-) -> tuple[Floats, Floats]:
-    """Return shares and their variances, and last the variance of the sum over the candidates.
+) -> tuple[_Fit, float]:
+    """Return shares with their variances, and the variance of the sum over the candidates.
 
     Two things scatter: the noise of the bits, and which people a cohort happens to hold. For the fleet at hand the
     cohorts' deviations cancel in the sum, which takes out the variance of a sample of the whole fleet.
@@ -214,13 +270,20 @@ def _least_squares(
     back = back.reshape(columns.shape[2], *columns.shape[:2])
     shares = np.einsum("vcj,c,cj->v", back, weight, combined.target[rows])
     back = np.concatenate([back, back[candidates].sum(axis=0)[None]])
-    variance = np.einsum("scj,c->s", back**2, combined.noise[rows])
+    noise = np.einsum("scj,c->s", back**2, combined.noise[rows])
     inside = np.clip(shares, 0, 1)
     inside = inside / max(float(inside.sum()), 1.0)
-    for cohort in range(len(weight)):
+    strings = np.arange(len(shares))
+    level, tilt, bend, together = noise[:-1], np.zeros(len(shares)), np.zeros(len(shares)), float(noise[-1])
+    for cohort, draw in enumerate(combined.draw[rows]):
         part = back[:, cohort] @ columns[cohort]
-        variance += combined.draw[rows][cohort] * ((part**2) @ inside - (part @ inside) ** 2)
+        own = part[strings, strings]
+        squares, others = part[:-1] ** 2 @ inside - own**2 * inside, part[:-1] @ inside - own * inside
+        level = level + draw * (squares - others**2)
+        tilt, bend = tilt + draw * (own**2 - 2 * own * others), bend - draw * own**2
+        together += float(draw * ((part[-1] ** 2) @ inside - (part[-1] @ inside) ** 2))
     if population == "fleet":
-        known = np.append(inside, inside[candidates].sum())
-        variance -= known * (1 - known) / total
-    return shares, np.maximum(variance, 0)
+        tilt, bend = tilt - 1 / total, bend + 1 / total
+        known = float(inside[candidates].sum())
+        together -= known * (1 - known) / total
+    return _Fit(shares, level, tilt, bend), max(together, 0.0)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from estimators.channels import moments
-from estimators.channels.channel import RetentionChannel
+from estimators.channels.nested import Retaining
 from estimators.channels.response import REAL, Response
 from estimators.estimates import Population
 
@@ -41,7 +41,7 @@ class Rungs:
     uninformative: int
 
     @classmethod
-    def of(cls, channels: Sequence[RetentionChannel], counts: Counts, users: Counts) -> Rungs:
+    def of(cls, channels: Sequence[Retaining], counts: Counts, users: Counts) -> Rungs:
         """Read channels and a tally's counts [rung, value] and users [rung]."""
         counts, users = np.asarray(counts), np.asarray(users)
         check_tally(len(channels), channels[0].size if channels else 0, counts, users)
@@ -55,9 +55,7 @@ class Rungs:
         chosen = [channels[int(g)] for g in used]
         size = channels[0].size
         sigma = np.array([channel.retention for channel in chosen])
-        base = np.zeros((len(chosen), size))
-        for row, channel in zip(base, chosen, strict=True):
-            row[: channel.pool] = channel.lie
+        base = np.array([channel.response.lie for channel in chosen]).reshape(len(chosen), size)
         uninformative = int(users[~informative].sum())
         return cls(sigma, base, counts[used].astype(np.float64), users[used].astype(np.float64), uninformative)
 

@@ -19,7 +19,7 @@ from scipy import special
 from estimators.inference.key_value import KeyValueEstimate, KeyValueParameters
 from estimators.intervals.always_valid import YesNo
 from estimators.intervals.one_look import skewed_tail, two_sided_z
-from estimators.intervals.rung_shares import RARE, spans, stratified_ends
+from estimators.intervals.rung_shares import RARE, stratified_ends, weighted_ends
 
 Floats = NDArray[np.float64]
 LoadsAt = Callable[[Floats, Floats], tuple[Floats, Floats]]
@@ -81,7 +81,9 @@ def share_ends(
         if apart:
             low, high = stratified_ends(some, alpha=alpha, population="sampling")
         else:
-            low, high = spans(some, alpha=alpha, population="sampling", shared=False).weighted(weights[:, failing])
+            low, high = weighted_ends(
+                some, weights[:, failing], alpha=alpha, population="sampling", common=estimate[failing]
+            )
         lower[failing] = np.minimum(low, estimate[failing])
         upper[failing] = np.maximum(high, estimate[failing])
     return lower, upper

@@ -35,6 +35,7 @@ from estimators.inference.pooling_result import (
     uninformative_notes,
 )
 from estimators.intervals.one_look import check_alpha
+from estimators.intervals.remembered import remembered
 from estimators.intervals.rung_shares import stratified_variance
 
 Floats = NDArray[np.float64]
@@ -44,6 +45,8 @@ Counts = NDArray[np.int64]
 _EDGE = 1e-4
 # Fewer answers than this on a rung say too little for the normal law of the homogeneity test.
 _TESTABLE = 25
+# Results that are kept for other methods of the same window.
+_KEPT = 4
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,7 @@ def stratified_key_values(counts: KeyValueCounts) -> KeyValueEstimate:
     return KeyValueEstimate(*(np.where(np.isnan(total), np.nan, part) for part in sums))
 
 
+@remembered(_KEPT)
 def pooled_key_values(counts: KeyValueCounts) -> KeyValueEstimate:
     """Return generalised least squares over the rungs, iterated: best when rungs do not depend on the values."""
     current = stratified_key_values(counts)
@@ -228,7 +232,7 @@ def pool_key_values(
         share, mean = likely.share, likely.mean
         notes = (*notes, *reasons)
     signs, weights = counts.signs, _part_of_users(counts) if apart else _part_of_information(counts, estimate)
-    means = MeanTails.of(signs, estimate, partial(stratified_loads if apart else pooled_loads, counts))
+    means = _mean_tails(counts, estimate, apart)
 
     def ends(error: float) -> tuple[Floats, Floats]:
         shares = share_ends(signs, weights, estimate.share, variance, error, apart=apart)
@@ -255,6 +259,11 @@ def pool_key_values(
     )
     graph = estimate_graph(counts.fleet, estimate.scaled(scale), population=population, alpha=alpha, together=together)
     return replace(finished, derived=graph.derived())
+
+
+@remembered(_KEPT)
+def _mean_tails(counts: KeyValueCounts, estimate: KeyValueEstimate, apart: bool) -> MeanTails:
+    return MeanTails.of(counts.signs, estimate, partial(stratified_loads if apart else pooled_loads, counts))
 
 
 def _missing(unknown: NDArray[np.bool_], lost: NDArray[np.bool_]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.channels.channel import RetentionChannel
+from estimators.channels.nested import Retaining
 from estimators.estimates import Estimates, Method, Population
 from estimators.inference.homogeneity import retention_homogeneity
 from estimators.inference.inversion import Rungs, clip_to_simplex, retention_covariance
@@ -44,7 +44,7 @@ _JOINT_VALUES = 3
 
 def pool_retention(
     labels: Sequence[str],
-    channels: Sequence[RetentionChannel],
+    channels: Sequence[Retaining],
     counts: Counts,
     users: Counts,
     *,
@@ -62,7 +62,7 @@ def pool_retention(
 
 def combine_retention(
     labels: Sequence[str],
-    channels: Sequence[RetentionChannel],
+    channels: Sequence[Retaining],
     counts: Counts,
     users: Counts,
     *,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.channels.channel import RetentionChannel
+from estimators.channels.nested import Retaining
 from estimators.estimates import Population
 from estimators.inference.inversion import Rungs, clip_to_simplex
 from estimators.inference.pooling import fleet_covariance, gls, gls_covariance, stratified_covariance
@@ -17,7 +17,7 @@ Counts = NDArray[np.int64]
 
 
 def pooled_covariance(
-    channels: Sequence[RetentionChannel], counts: Counts, users: Counts, *, method: str, population: Population
+    channels: Sequence[Retaining], counts: Counts, users: Counts, *, method: str, population: Population
 ) -> Floats:
     """Return the covariance [value, value] of what `pool_retention` estimates from counts [rung, value].
 

@@ -15,8 +15,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from estimators.channels.channel import Channel, RetentionChannel, one_against_rest
+from estimators.channels.channel import Channel, one_against_rest
+from estimators.channels.nested import Retaining
 from estimators.intervals.one_look import check_alpha
+from estimators.intervals.sequence_ends import Curves, lower_ends
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -25,10 +27,6 @@ Side = Literal["above", "below"]
 
 GRID_POINTS = 64
 """Alternatives that the e-process averages over. Fewer may miss a share between them; more cost more time."""
-
-# 2**-20 is finer than any share that can be told apart, and each step costs a pass over all alternatives.
-_BISECTIONS = 20
-_CHUNK = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +55,9 @@ class YesNo:
         return cls(full[0], full[1], full[2], full[3])
 
     @classmethod
-    def retention(cls, channels: Sequence[RetentionChannel], counts: Counts, users: Counts) -> YesNo:
+    def retention(cls, channels: Sequence[Retaining], counts: Counts, users: Counts) -> YesNo:
         """Collapse a retention family (GRR, uRR) to the bits 'the answer is v', one per value."""
-        size = channels[0].size
-        lie = np.zeros((len(channels), size))
-        for row, channel in zip(lie, channels, strict=True):
-            row[: channel.pool] = channel.lie
+        lie = np.array([channel.response.lie for channel in channels])
         keep = np.array([channel.retention for channel in channels])
         return cls.of(keep[:, None] + lie, lie, counts, users)
 
@@ -127,27 +122,16 @@ def confidence_sequence(tally: YesNo, alpha: float, *, side: Side = "above", poi
     """Return a lower bound (side above) or upper bound (side below) of every share that holds at all looks at once.
 
     The bound is the largest threshold that the e-process rejects, up to 2**-20 towards the safe side: rejected
-    thresholds form an interval that begins at 0 (or ends at 1), so bisection finds its end. No users: 0 (or 1).
+    thresholds form an interval that begins at 0 (or ends at 1); sequence_ends finds its end. No users: 0 (or 1).
     """
     check_alpha(alpha)
-    parts = [
-        _confidence_part(tally.values_at(np.arange(start, min(start + _CHUNK, tally.values))), alpha, side, points)
-        for start in range(0, tally.values, _CHUNK)
-    ]
-    return np.concatenate(parts)
+    enough = math.log(1.0 / alpha)
+    if side == "above":
+        return lower_ends(Curves.of(tally.truth, tally.lie, tally.ones, tally.users), enough, points)
+    # The share of all others: what lies above its bound is what lies below the share's.
+    return 1.0 - lower_ends(Curves.of(tally.lie, tally.truth, tally.ones, tally.users), enough, points)
 
 
 def confidence_interval(tally: YesNo, alpha: float) -> tuple[Floats, Floats]:
     """Return lower and upper bounds, each with half of alpha: the interval holds at all looks with 1 - alpha."""
     return confidence_sequence(tally, alpha / 2), confidence_sequence(tally, alpha / 2, side="below")
-
-
-def _confidence_part(tally: YesNo, alpha: float, side: Side, points: int) -> Floats:
-    enough = math.log(1.0 / alpha)
-    rejected, open_end = (0.0, 1.0) if side == "above" else (1.0, 0.0)
-    safe, unsafe = np.full(tally.values, rejected), np.full(tally.values, open_end)
-    for _ in range(_BISECTIONS):
-        middle = (safe + unsafe) / 2
-        beyond = log_e(tally, middle, side=side, points=points) >= enough
-        safe, unsafe = np.where(beyond, middle, safe), np.where(beyond, unsafe, middle)
-    return safe

@@ -33,11 +33,11 @@ class Christofides(SmallChannel):
     corrections: ClassVar[tuple[str, ...]] = (
         "Algorithm 3 prints the two answers exchanged and so estimates 1 - pi; here the sensitive group mirrors.",
         "The cards must not be balanced (E Y = (L + 1)/2), which is less than 'not all equal'.",
-        "A middle card only adds variance: middle = 0 is Warner and the best choice; the survey may still want it.",
+        "A middle card only adds variance: no middle card, the default, is Warner and the best deck.",
     )
     ladders: ClassVar[str] = "Any increasing ladder: a lower rung mirrors the answered face with some probability."
     parameters: ClassVar[Mapping[str, str]] = {
-        "middle": "probability of the middle one of three faces, in [0, 1); default 0.01; 0 is Warner",
+        "middle": "probability of the middle one of three faces, in [0, 1); default 0, the best: it is Warner then",
         "cards": "instead of `middle`: relative numbers of the faces 1..L, drawn with replacement, on the top rung",
     }
     guarantee = Guarantee(
@@ -52,9 +52,11 @@ class Christofides(SmallChannel):
         labels: Sequence[str],
         ladder: Sequence[float],
         *,
-        middle: float = 0.01,
+        middle: float = 0.0,
         cards: Sequence[int] | None = None,
+        chosen: bool = False,
     ) -> None:
+        self.chosen = chosen
         if cards is None:
             decks = [_three(level, written(middle)) for level in ladder]
         else:
@@ -68,11 +70,21 @@ class Christofides(SmallChannel):
         check_values(cls.name, values, 2, "the answer of everybody else, then that of the sensitive group")
         levels = check_levels(ladder)
         if "cards" not in parameters:
-            middle = read_probability(parameters, "middle", 0.01, zero=True)
-            return cls(values, levels, middle=middle)
+            middle = read_probability(parameters, "middle", 0.0, zero=True)
+            return cls(values, levels, middle=middle, chosen="middle" not in parameters)
         if "middle" in parameters:
             raise ParameterError("middle", parameters["middle"], "the cards already say it; remove one of the two")
         return cls(values, levels, cards=read_cards(parameters["cards"]))
+
+    def choices(self) -> tuple[str, ...]:
+        """Return which deck was chosen, and why."""
+        if not self.chosen:
+            return ()
+        sentence = (
+            "The deck has no middle card: one with the share m makes the variance of the answers larger, by the factor "
+            "1 / (1 - m) up to a constant, and protects nobody better; without it this is the deck of Warner."
+        )
+        return (sentence,)
 
     def sampling_epsilon(self, sample: Self, samples: int) -> float:
         """Return what noisy samples of one permanent face cost together: a sample shows the face or its mirror image.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from estimators.channels.chain import Chain
@@ -39,7 +40,7 @@ class GRR(SymbolSpecification):
         refuse_unknown(parameters, (), cls.name)
         return cls(values, ladder)
 
-    @property
+    @cached_property
     def quantities(self) -> tuple[Quantity, ...]:
         """The share of every value."""
         return tuple(Quantity(label, always_valid=True) for label in self.labels)

@@ -41,7 +41,8 @@ class ImprovedChristofides(Specification):
         "One level only: respondents depend on each other, so a second answer from the same deck adds to the first."
     )
     parameters: ClassVar[Mapping[str, str]] = {
-        "middle": "share of middle cards in a deck of three faces, in [0, 1); default 0.01",
+        "middle": "share of middle cards in a deck of three faces, in [0, 1); default 0.01: without a middle card the "
+        "published counts tell whether the number of yes is odd",
         "cards": "instead of `middle` and `block`: numbers of the cards of every face in one deck",
         "block": "people, and so cards, per deck; 2 to 1000000; default 1000",
         "blocks": "number of decks, fixed before the first answer; 1 to 65536; default 128",
@@ -55,7 +56,8 @@ class ImprovedChristofides(Specification):
         protects="nothing",
     )
 
-    def __init__(self, labels: Sequence[str], epsilon: float, deck: Deck, blocks: int) -> None:
+    def __init__(self, labels: Sequence[str], epsilon: float, deck: Deck, blocks: int, *, chosen: bool = False) -> None:
+        self.chosen = chosen
         self.labels = tuple(labels)
         self.ladder = (float(epsilon),)
         self.deck, self.blocks = deck, blocks
@@ -77,7 +79,8 @@ class ImprovedChristofides(Specification):
             )
         blocks = whole_number(parameters, "blocks", 128, low=1, high=MAX_BLOCKS)
         try:
-            return cls(values, levels[0], _deck(levels[0], parameters), blocks)
+            chosen = not {"middle", "cards"} & set(parameters)
+            return cls(values, levels[0], _deck(levels[0], parameters), blocks, chosen=chosen)
         except DeckError as error:
             raise ParameterError("mechanism", dict(parameters), str(error)) from None
 
@@ -111,6 +114,18 @@ class ImprovedChristofides(Specification):
         learns = "the value, in the worst case: epsilon infinite" if math.isinf(epsilon) else f"epsilon {epsilon:.4g}"
         people = "one other person" if count == 1 else f"{count} other people"
         return Attacker(f"one answer and the card{'s' * (count > 1)} of {people}", learns, epsilon, 0.0)
+
+    def choices(self) -> tuple[str, ...]:
+        """Return which deck was chosen, and why."""
+        if not self.chosen:
+            return ()
+        low, middle, high = self.deck.counts
+        sentence = (
+            f"A deck has {low} low, {middle} middle and {high} high cards: as few low ones as the level allows, which "
+            "makes the variance smallest, and one middle card in a hundred. Without middle cards the published counts "
+            "would tell whether the number of yes is odd; each percent of them makes the variance a percent larger."
+        )
+        return (sentence,)
 
     def dealer(self, bits: Bits) -> Dealer:
         """Return a dealer for all blocks of one window."""

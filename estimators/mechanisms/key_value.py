@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from estimators.channels.chain import Chain
 from estimators.channels.channel import Channel
 from estimators.channels.dense_chain import build_dense
+from estimators.channels.downgrade import Coarser, Known, SymbolDowngrade
 from estimators.channels.noisy_sampling import dense_losses, largest_loss, sampled_logs
 from estimators.exact.lazy import Bytes, CellSampler
 from estimators.exact.randomness import Bits, below
@@ -134,6 +135,11 @@ class LPP(KeyValue):
         """Exact cost of each prefix of the chain, rounded up."""
         return tuple(channel.epsilon for channel in self.chain.channels)
 
+    @cached_property
+    def downgrade(self) -> KeptKeys:
+        """Coarser symbols by the kernels of the chain; the key stays."""
+        return KeptKeys(SymbolDowngrade(self.chain.kernels, 3))
+
     def sampling_epsilon(self, sample: Self, samples: int) -> float:
         """Return what noisy samples of one permanent answer cost together; the key stays."""
         return dense_losses(self.chain.top.matrix, sample.chain.top.matrix, samples)
@@ -188,6 +194,11 @@ class PCKVUE(KeyValue):
     def epsilons(self) -> tuple[float, ...]:
         """Exact cost of each prefix of the chain for the whole table, rounded up."""
         return tuple(self._cost(channel) for channel in self.chain.channels)
+
+    @cached_property
+    def downgrade(self) -> Planes:
+        """Coarser vectors by the kernels of the positions."""
+        return Planes(SymbolDowngrade(self.chain.kernels, 3), len(self.keys))
 
     def sampling_epsilon(self, sample: Self, samples: int) -> float:
         """Return what noisy samples of one permanent vector cost together."""
@@ -265,8 +276,7 @@ class PCKVUERandomizer(Randomizer[PCKVUE]):
             for rung in range(pckv.rungs - 1, -1, -1):
                 symbols = _draw_symbols(self._samplers[rung], symbols, bits)
                 told = symbols.reshape(len(part), keys)
-                planes = np.concatenate([told == PLUS, told == MINUS], axis=1)
-                answers[rung, start : start + step] = np.packbits(planes, axis=1, bitorder="little")
+                answers[rung, start : start + step] = _packed(told)
         return Drawn(answers, one_group(len(inputs)))
 
     @cached_property
@@ -274,6 +284,45 @@ class PCKVUERandomizer(Randomizer[PCKVUE]):
         """Samplers per symbol: those of the kernels, lowest first, then those of the top channel."""
         channels = (*self.specification.chain.kernels, self.specification.chain.top)
         return tuple(tuple(CellSampler(channel.row(x)) for x in range(3)) for channel in channels)
+
+
+class KeptKeys:
+    """Downgrades of LPP: the key that was asked about is the same on every rung."""
+
+    def __init__(self, symbols: SymbolDowngrade) -> None:
+        self._symbols = symbols
+
+    def draw(self, rung: int, above: Known, under: Known | None, bits: Bits) -> Coarser:
+        """Draw symbols, each of the key of the answer above it."""
+        keys = above.answers // 3
+        low = None if under is None else Known(under.rung, under.answers % 3)
+        drawn, possible = self._symbols.draw(rung, Known(above.rung, above.answers % 3), low, bits)
+        if under is not None:
+            possible &= under.answers // 3 == keys
+        return Coarser((drawn + 3 * keys).astype(above.answers.dtype), possible)
+
+
+class Planes:
+    """Downgrades of PCKV-UE: every position on its own, none, plus or minus, in two planes of bits."""
+
+    def __init__(self, symbols: SymbolDowngrade, keys: int) -> None:
+        self._symbols, self._keys = symbols, keys
+
+    def draw(self, rung: int, above: Known, under: Known | None, bits: Bits) -> Coarser:
+        """Draw vectors."""
+        reports = len(above.answers)
+        low = None if under is None else Known(under.rung, self._read(under.answers))
+        drawn, possible = self._symbols.draw(rung, Known(above.rung, self._read(above.answers)), low, bits)
+        told = drawn.reshape(reports, self._keys)
+        return Coarser(_packed(told), np.asarray(possible.reshape(reports, self._keys).all(axis=1)))
+
+    def _read(self, answers: Bytes) -> Bytes:
+        planes = np.unpackbits(answers, axis=1, count=2 * self._keys, bitorder="little")
+        return np.asarray(planes[:, : self._keys] * PLUS + planes[:, self._keys :] * MINUS).reshape(-1)
+
+
+def _packed(told: Bytes) -> Bytes:
+    return np.packbits(np.concatenate([told == PLUS, told == MINUS], axis=1), axis=1, bitorder="little")
 
 
 def report_loss(channel: Channel) -> float:

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.channels.chain import Chain
+from estimators.channels.continuing import Step, steps
+from estimators.channels.downgrade import SymbolDowngrade
 from estimators.channels.noisy_sampling import sampling_epsilon
 from estimators.exact.randomness import Bits, below
 from estimators.mechanism import (
@@ -92,6 +94,11 @@ class Mean(Specification):
         """Exact cost of each prefix of the chain, rounded up."""
         return tuple(channel.epsilon for channel in self.chain.channels)
 
+    @cached_property
+    def downgrade(self) -> SymbolDowngrade:
+        """Coarser ends by the kernels of the chain."""
+        return SymbolDowngrade(self.chain.kernels, 2)
+
     def sampling_epsilon(self, sample: Self, samples: int) -> float:
         """Return what noisy samples of one permanent end cost together."""
         return sampling_epsilon(self.ladder[0], sample.ladder[0], samples)
@@ -123,6 +130,11 @@ class Mean(Specification):
             numbers[i] = value
         return np.clip(numbers, self.low, self.high)
 
+    def steps_from(self, earlier: Specification) -> tuple[Step, ...]:
+        """Return how chains of a shorter ladder go on."""
+        assert isinstance(earlier, Mean)
+        return steps(earlier.chain, self.chain)
+
     def canonical(self) -> dict[str, Any]:
         """Return the range and the integer thresholds."""
         return {
@@ -152,8 +164,12 @@ class MeanRandomizer(Randomizer[Mean]):
 
     def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
         """Draw the chains of all devices from the top."""
-        answers = self.specification.symbols(self.specification.chain.draw(inputs % 2, bits))
+        answers = self.specification.symbols(self.specification.chain.draw(self.truth(inputs), bits))
         return Drawn(answers, (inputs // 2).astype(np.uint16))
+
+    def truth(self, inputs: NDArray[Any]) -> NDArray[Any]:
+        """Return the end that each number was rounded to."""
+        return inputs % 2
 
 
 def _is_number(value: Any) -> bool:

@@ -15,10 +15,18 @@ from numpy.typing import NDArray
 
 from estimators.channels.bit_chain import BitChain
 from estimators.channels.chain import Chain
+from estimators.channels.downgrade import Downgrade
 from estimators.channels.noisy_sampling import one_hot_losses, sampling_epsilon
 from estimators.exact.randomness import Bits
 from estimators.mechanism import Answer, Drawn, Guarantee, ParameterError, Quantity, Randomizer, Specification, index_of
-from estimators.mechanisms.uldp import at_most_one_told, draw_protected, pool_truths, urap_chain
+from estimators.mechanisms.uldp import (
+    at_most_one_told,
+    bit_truths,
+    draw_protected,
+    pool_truths,
+    protected_downgrade,
+    urap_chain,
+)
 from estimators.parameters import at_least, refuse_unknown, some_values
 
 Floats = NDArray[np.float64]
@@ -92,7 +100,7 @@ class PUM(Specification):
         labels = at_least(values, 1, cls.name)
         tags = parameters.get("tags")
         if not isinstance(tags, list | tuple) or not tags or not all(isinstance(tag, str) and tag for tag in tags):
-            raise ParameterError("tags", tags, "must list at least one name, such as home")
+            raise ParameterError("tags", tags, 'must list at least one name, such as ["home"]')
         if len({*tags, *labels}) != len(tags) + len(labels):
             raise ParameterError("tags", list(tags), "every tag needs a name of its own, different from all values")
         base = parameters.get("base", "urr")
@@ -111,6 +119,11 @@ class PUM(Specification):
             return tuple(channel.one_hot_epsilon(quiet=(1,)) for channel in self.chain.channels)
         return tuple(channel.pool_epsilon for channel in self.chain.retention_channels)
 
+    @cached_property
+    def downgrade(self) -> Downgrade:
+        """Coarser answers by the kernels of the chain."""
+        return protected_downgrade(self.chain, self.answer.size)
+
     def sampling_epsilon(self, sample: Self, samples: int) -> float:
         """Return what noisy samples of one permanent answer cost together, if all of them are protected."""
         if isinstance(self.chain, BitChain) and isinstance(sample.chain, BitChain):
@@ -121,7 +134,8 @@ class PUM(Specification):
     def truth_probabilities(self) -> tuple[Mapping[str, float], ...]:
         """Per rung the probability that the answer is the true value, or the tag of a personally sensitive one."""
         if isinstance(self.chain, BitChain):
-            return super().truth_probabilities
+            protected = len(self.sensitive) + len(self.tags)
+            return tuple(bit_truths(channel, protected) for channel in self.chain.channels)
         return tuple(pool_truths(channel, "sensitive values and tags") for channel in self.chain.retention_channels)
 
     @property

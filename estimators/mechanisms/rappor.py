@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from estimators.channels.bit_chain import BitChain, BitRun
 from estimators.channels.bits import BitChannel
 from estimators.channels.bloom import MAX_HASHES, packed_filter
+from estimators.channels.continuing import Step, steps
+from estimators.channels.downgrade import BitDowngrade
 from estimators.channels.noisy_sampling import bit_losses
 from estimators.channels.response import EXACT
 from estimators.exact.randomness import Bits, below
@@ -67,6 +69,7 @@ class RAPPOR(Specification):
         self.labels = tuple(labels)
         self.ladder = tuple(float(level) for level in ladder)
         self.bits, self.hashes, self.groups, self.open_list = bits, hashes, cohorts, open_list
+        self.open_strings = open_list
         self.answer = Answer("bits", bits)
         levels = [[BitRun(bits, EXACT.grr(level / (2 * hashes), 2))] for level in self.ladder]
         self.chain = BitChain.build(self.ladder, levels, self._cost)
@@ -96,6 +99,11 @@ class RAPPOR(Specification):
         """Exact cost of each prefix of the chain for a whole string, rounded up."""
         return tuple(self._cost(channel) for channel in self.chain.channels)
 
+    @cached_property
+    def downgrade(self) -> BitDowngrade:
+        """Coarser filters by the kernels of the bits; the cohort stays."""
+        return BitDowngrade(self.chain.kernels, self.bits)
+
     def sampling_epsilon(self, sample: Self, samples: int) -> float:
         """Return what noisy samples of one permanent filter cost together: 2h bits may differ."""
         pairs = zip(self.chain.top.blocks, sample.chain.top.blocks, strict=True)
@@ -106,6 +114,11 @@ class RAPPOR(Specification):
         """The share of every known string."""
         meaning = "share of the devices that answered whose string this is"
         return tuple(Quantity(label, subject="string", meaning=meaning) for label in self.labels)
+
+    def steps_from(self, earlier: Specification) -> tuple[Step, ...]:
+        """Return how chains of a shorter ladder go on."""
+        assert isinstance(earlier, RAPPOR)
+        return steps(earlier.chain, self.chain)
 
     def canonical(self) -> dict[str, Any]:
         """Return strings, filter and integer thresholds."""
@@ -139,4 +152,8 @@ class RAPPORRandomizer(Randomizer[RAPPOR]):
     def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
         """Draw the chains of all devices from the top."""
         cohorts = np.ascontiguousarray(inputs[:, :_COHORT_BYTES]).view("<u2").reshape(-1).astype(np.uint16)
-        return Drawn(self.specification.chain.draw(np.ascontiguousarray(inputs[:, _COHORT_BYTES:]), bits), cohorts)
+        return Drawn(self.specification.chain.draw(self.truth(inputs), bits), cohorts)
+
+    def truth(self, inputs: NDArray[Any]) -> NDArray[Any]:
+        """Return the filters, without the cohorts."""
+        return np.ascontiguousarray(inputs[:, _COHORT_BYTES:])

@@ -14,6 +14,7 @@ from estimators.mechanisms import (
     k_randomization,
     key_value,
     mean,
+    noisy_samples,
     pum,
     rappor,
     simmons,
@@ -49,6 +50,10 @@ _MECHANISMS: dict[str, tuple[type[Specification], type[Randomizer[Any]]]] = {
     "pum": (pum.PUM, pum.PUMRandomizer),
     "k_randomization": (k_randomization.KRandomization, k_randomization.KRandomizer),
 }
+
+
+_SAMPLED: dict[str, type[Specification]] = {"warner": noisy_samples.SampledWarner}
+"""Mechanisms that can send the noisy samples themselves, the baseline of gradual release."""
 
 
 def names() -> tuple[str, ...]:
@@ -102,6 +107,35 @@ def sampling_levels(
     """
     once, noisy = (build(name, values, level, **parameters) for level in (permanent, sample))
     return [once.sampling_epsilon(noisy, samples) for samples in range(1, rounds + 1)]
+
+
+def build_sampled(
+    name: str,
+    values: Sequence[str],
+    ladder: Sequence[float],
+    /,
+    *,
+    permanent: float,
+    sample: float,
+    samples: int,
+    **parameters: Any,
+) -> Specification:
+    """Build the form of a mechanism that sends `samples` noisy samples of a permanent answer, then sharper answers.
+
+    The ladder begins with the levels of `sampling_levels`.
+
+    Raises:
+        ParameterError: the mechanism has no such form, or a value is wrong.
+        LadderError: a later level costs less than the samples.
+    """
+    if name not in _SAMPLED:
+        known = ", ".join(_SAMPLED)
+        remedy = (
+            f"{name} cannot send the samples themselves, only {known} can; remove it: sharper answers cost the same"
+        )
+        raise ParameterError("release.relax", False, remedy)
+    own = {**parameters, "permanent": permanent, "sample": sample, "samples": samples}
+    return _SAMPLED[name].build(list(values), list(ladder), own)
 
 
 @lru_cache(maxsize=256)

@@ -9,6 +9,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from estimators.channels.chain import Chain
+from estimators.channels.continuing import Step, steps
+from estimators.channels.downgrade import SymbolDowngrade
 from estimators.exact.randomness import Bits
 from estimators.mechanism import Answer, Drawn, Randomizer, Specification, index_of, one_group
 
@@ -26,6 +28,16 @@ class SymbolSpecification(Specification):
     def epsilons(self) -> tuple[float, ...]:
         """Exact cost of each prefix of the chain, rounded up."""
         return tuple(channel.epsilon for channel in self.chain.channels)
+
+    @cached_property
+    def downgrade(self) -> SymbolDowngrade:
+        """Coarser symbols by the kernels of the chain."""
+        return SymbolDowngrade(self.chain.kernels, self.chain.top.outputs)
+
+    def steps_from(self, earlier: Specification) -> tuple[Step, ...]:
+        """Return how chains of a shorter ladder go on."""
+        assert isinstance(earlier, SymbolSpecification)
+        return steps(earlier.chain, self.chain)
 
     def canonical(self) -> dict[str, Any]:
         """Return values and integer thresholds."""

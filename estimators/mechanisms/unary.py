@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.channels.bit_chain import BitChain
+from estimators.channels.bits import one_hot
+from estimators.channels.continuing import Step, steps
+from estimators.channels.downgrade import BitDowngrade
 from estimators.channels.noisy_sampling import one_hot_losses
 from estimators.exact.randomness import Bits
 from estimators.mechanism import (
@@ -59,15 +62,25 @@ class Unary(Specification):
         """Return what noisy samples of one permanent vector cost together."""
         return one_hot_losses(self.chain.top, sample.chain.top, samples)
 
+    @cached_property
+    def downgrade(self) -> BitDowngrade:
+        """Coarser vectors by the kernels of the bits."""
+        return BitDowngrade(self.chain.kernels, len(self.labels))
+
     @property
     def one_hot(self) -> OneHot:
         """One bit per value, all alike."""
         return OneHot(self.chain.channels, len(self.labels), np.arange(len(self.labels)))
 
-    @property
+    @cached_property
     def quantities(self) -> tuple[Quantity, ...]:
         """The share of every value, each bit on its own."""
         return tuple(Quantity(label, always_valid=True) for label in self.labels)
+
+    def steps_from(self, earlier: Specification) -> tuple[Step, ...]:
+        """Return how chains of a shorter ladder go on."""
+        assert isinstance(earlier, Unary)
+        return steps(earlier.chain, self.chain)
 
     def canonical(self) -> dict[str, Any]:
         """Return values and integer thresholds."""
@@ -84,6 +97,10 @@ class UnaryRandomizer(Randomizer[Unary]):
     def draw(self, inputs: NDArray[Any], bits: Bits) -> Drawn:
         """Draw the chains of all devices from the top."""
         return Drawn(self.specification.chain.draw_one_hot(inputs, bits), one_group(len(inputs)))
+
+    def truth(self, inputs: NDArray[Any]) -> NDArray[Any]:
+        """Return the vectors with the bit of each value set."""
+        return one_hot(inputs, self.specification.answer.size)
 
 
 class SUE(Unary):

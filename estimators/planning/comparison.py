@@ -239,7 +239,7 @@ class Comparison:
     """The mechanisms for a question at one level.
 
     best: of those that protect all values. best_sensitive: of those that protect the sensitive values at least.
-    theta: the best one of uRAP. gain: by which part it is better than the default. copies: k-randomization by k.
+    theta: the best one of uRAP. gain: by which part it is better than the paper's. copies: k-randomization by k.
     """
 
     epsilon: float

@@ -37,6 +37,8 @@ class Planned:
     truth: Floats
     below: Floats
     above: Floats
+    leading: NDArray[np.bool_]
+    """Labels of the kind of the first; widths of other kinds are not compared with theirs."""
 
     @property
     def half_widths(self) -> Floats:
@@ -45,8 +47,8 @@ class Planned:
 
     @property
     def typical(self) -> float:
-        """The median half-width over the labels that can be estimated; infinite if none can."""
-        known = self.half_widths[np.isfinite(self.half_widths)]
+        """The median half-width over the labels of the first one's kind that can be estimated; infinite if none can."""
+        known = self.half_widths[self.leading & np.isfinite(self.half_widths)]
         return float(np.median(known)) if len(known) else math.inf
 
 
@@ -94,7 +96,7 @@ class TrialFleet:
         found = estimator_of(self.specification).estimate(tally, method=method, population=population, alpha=alpha)
         scale = math.sqrt(TRIAL_DEVICES / users) if whole else 1.0
         below, above = scale * (found.value - found.lower), scale * (found.upper - found.value)
-        return Planned(found.labels, self.truth, below, above)
+        return Planned(found.labels, self.truth, below, above, self.specification.leading)
 
 
 def fewest(reaches: Callable[[int], bool], *, near: int = 1_000) -> int | None:

@@ -48,11 +48,13 @@ class Influence:
     labels: tuple[str, ...]
     highest: Floats
     lowest: Floats
+    leading: NDArray[np.bool_]
+    """Labels of the kind of the first."""
 
     def shift(self, shares: Floats | float, attackers: int, devices: int) -> tuple[Floats, Floats]:
         """Return how far the estimates of labels with these shares fall and rise, at most, with so many lying devices.
 
-        >>> told = Influence(("a",), np.array([2.0]), np.array([-1.0]))
+        >>> told = Influence(("a",), np.array([2.0]), np.array([-1.0]), np.array([True]))
         >>> [float(end[0]) for end in told.shift(0.5, 10, 1_000)]
         [-0.015, 0.015]
         """
@@ -63,8 +65,8 @@ class Influence:
 
     @property
     def loudest(self) -> float:
-        """The largest size of a score over all labels; nan if none is known."""
-        sizes = np.maximum(np.abs(self.highest), np.abs(self.lowest))
+        """The largest size of a score over the labels of the first one's kind; nan if none is known."""
+        sizes = np.maximum(np.abs(self.highest), np.abs(self.lowest))[self.leading]
         return float(np.nanmax(sizes)) if np.isfinite(sizes).any() else float("nan")
 
 
@@ -92,16 +94,18 @@ def influence(
     known = np.isfinite(scores).any(axis=0)
     safe = np.where(known, scores, 0.0)
     highest, lowest = np.nanmax(safe, axis=0), np.nanmin(safe, axis=0)
-    return Influence(mechanism.labels, np.where(known, highest, np.nan), np.where(known, lowest, np.nan))
+    ends = np.where(known, highest, np.nan), np.where(known, lowest, np.nan)
+    return Influence(mechanism.labels, *ends, mechanism.leading)
 
 
 def furthest_shift(
     mechanism: Specification, rung: int, *, attackers_rung: int, users: int, attackers: int, method: Method = "pooled"
 ) -> float:
-    """Return how far up to so many lying devices on one rung move the estimate of some label among `users` honest ones.
+    """Return how far up to so many lying devices on one rung move an estimate of the first label's kind.
 
-    Where a pooled estimate weighs their rung by its precision, a number in between can move it further than all: more
-    of them are noticed, and the estimate is stratified. So several numbers are tried. nan if nothing is estimable.
+    There are `users` honest ones. Where a pooled estimate weighs the lying ones' rung by its precision, a number in
+    between can move it further than all: more of them are noticed, and the estimate is stratified. So several numbers
+    are tried. nan if nothing is estimable.
     """
     honest = trial_tally(mechanism, rung, users)
     estimate = estimator_of(mechanism).estimate
@@ -112,7 +116,7 @@ def furthest_shift(
         moved = _moved(lie, rung, attackers_rung)
         for number in numbers:
             after = estimate(honest + Tally(number * moved.counts, number * moved.users), method=method).value
-            shift = np.abs(after - before)
+            shift = np.abs(after - before)[mechanism.leading]
             found += [float(np.nanmax(shift))] if np.isfinite(shift).any() else []
     return max(found, default=float("nan"))
 
@@ -163,12 +167,14 @@ def _loud_vectors(
 ) -> Iterator[NDArray[np.bool_]]:
     """Return bit vectors that set just the bits which raise a label, or just those which lower it."""
     size = mechanism.answer.size
-    before = estimator_of(mechanism).estimate(honest, method=method).value
+    # With the lying device itself: among one or two honest ones, a bit without a device of its own may be impossible.
+    told = honest + _one(mechanism, rung, group, [])
+    before = estimator_of(mechanism).estimate(told, method=method).value
     slopes = np.zeros((len(before), size))
     for bit in _some(size):
-        honest.counts[rung, group, bit] += 1
-        slopes[:, bit] = estimator_of(mechanism).estimate(honest, method=method).value - before
-        honest.counts[rung, group, bit] -= 1
+        told.counts[rung, group, bit] += 1
+        slopes[:, bit] = estimator_of(mechanism).estimate(told, method=method).value - before
+        told.counts[rung, group, bit] -= 1
     # A bit that does not matter moves an estimate by rounding only.
     slopes = np.nan_to_num(slopes)
     slopes[np.abs(slopes) < 1e-9 * np.abs(slopes).max(initial=0.0)] = 0.0

@@ -55,6 +55,9 @@ def _table_2(notebook: Notebook) -> None:
         Curve("drawn cards", fine, [size.drawn_cards for size in wanted], style="dashed"),
         Curve("dealt cards", fine, [size.dealt_cards for size in wanted]),
     ]
+    for number, name in enumerate(("warner", "drawn", "dealt")):
+        printed = notebook.laboratory.published[f"sun.table2.{name}"].value
+        marks.append(Curve("" if number else "printed", LEVELS[: len(printed)], printed, style="published"))
     title = "People needed for a variance of 0.1, share 0.1"
     notebook.chart(Chart(title, "epsilon", "people", marks, x_log=True, y_log=True))
 

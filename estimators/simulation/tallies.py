@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from estimators.channels.bit_chain import BitChain
 from estimators.channels.bits import count_ones
-from estimators.channels.channel import Channel, RetentionChannel
+from estimators.channels.channel import Channel
+from estimators.channels.nested import Retaining
 from estimators.exact.randomness import SeededBits
 from estimators.mechanism import Drawn, Specification
 from estimators.mechanisms.mean import Mean
@@ -70,7 +71,9 @@ def chains_of(specification: Specification, values: Sequence[Any]) -> Drawn:
 
 
 def _encoded(specification: Specification, values: Sequence[Any]) -> NDArray[Any]:
-    inputs = randomizer_of(specification).encode(values, SeededBits(0, "poisoning", "encode"))
+    # Nobody can deal a deck to oneself alone: one device is the first of two.
+    asked = [*values, *values] if len(values) == 1 else values
+    inputs = randomizer_of(specification).encode(asked, SeededBits(0, "poisoning", "encode"))[: len(values)]
     return np.repeat(inputs, specification.copies, axis=0)
 
 
@@ -92,7 +95,7 @@ def expected_cells(specification: Specification, values: Sequence[Any]) -> NDArr
 
 
 def _answers(channel: Channel, inputs: NDArray[np.float64]) -> NDArray[np.float64]:
-    if isinstance(channel, RetentionChannel):  # without its matrix, which is large where there are many values
+    if isinstance(channel, Retaining):  # without its matrix, which is large where there are many values
         return np.asarray(channel.response.lie + channel.response.slope * inputs)
     return np.asarray(inputs[: channel.inputs] @ channel.matrix)
 

@@ -72,7 +72,7 @@ def questions(known: Survey, counts: NDArray[np.int64], users: NDArray[np.int64]
     assert isinstance(known.mechanism, GRR)
     channels = known.mechanism.chain.retention_channels
     assert len(channels) == known.mechanism.rungs
-    lie = np.array([channel.lie for channel in channels])
+    lie = np.array([channel.response.lie[value] for channel in channels])
     keep = np.array([channel.retention for channel in channels])
     return YesNo.of(keep + lie, lie, counts[:, :, value].T, users)
 

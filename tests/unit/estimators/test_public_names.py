@@ -36,6 +36,10 @@ SIGNATURES = {
     "estimator_of": "(specification: 'Specification') -> 'Estimator[Any]'",
     "highest_suspicion": "(before: 'float', epsilon: 'float') -> 'float'",
     "mechanism_names": "() -> 'tuple[str, ...]'",
+    "migrate": (
+        "(values: 'Sequence[int] | NDArray[np.int64]', ones: 'Sequence[int] | NDArray[np.int64]', samples: 'int', /, "
+        "*, permanent: 'float', sample: 'float', upper: 'float', bits: 'Bits | None' = None) -> 'NDArray[np.int64]'"
+    ),
     "perturb": "(specification: 'Specification', values: 'Iterable[Any]', bits: 'Bits | None' = None) -> 'Drawn'",
     "simplex_projection": "(shares: 'ArrayLike') -> 'Floats'",
     "simulator_of": "(specification: 'Specification') -> 'Simulator[Any]'",

@@ -12,7 +12,7 @@ from scipy import stats
 from estimators.estimates import Population
 from estimators.intervals.always_valid import YesNo
 from estimators.intervals.exact_shares import exact_limits
-from estimators.intervals.rung_shares import RARE, answer_variance, pooled_ends, spans
+from estimators.intervals.rung_shares import RARE, answer_variance, pooled_ends, spans, weighted_ends
 
 Floats = NDArray[np.float64]
 
@@ -79,8 +79,8 @@ def test_two_rungs_with_shares_of_their_own_are_covered_exactly_enumerated() -> 
         grid = np.array(list(product(range(21), range(31))), dtype=np.float64).T
         chances = laws[0][1][grid[0].astype(int)] * laws[1][1][grid[1].astype(int)]
         questions = YesNo.of([pair[0] for pair in pairs], [pair[1] for pair in pairs], grid, users)
-        found = spans(questions, alpha=0.05, population="fleet")
-        lower, upper = found.weighted((users / users.sum())[:, None])
+        weights = np.broadcast_to((users / users.sum())[:, None], grid.shape)
+        lower, upper = weighted_ends(questions, weights, alpha=0.05, population="fleet")
         covered = float(chances[(lower <= target + 1e-12) & (target <= upper + 1e-12)].sum())
         assert covered >= LEAST, f"levels {first}, {second}, shares {shares}: {covered:.4f}"
 
@@ -116,7 +116,8 @@ def missed_by_two_rungs(
     grid = np.array(list(product(*likely)), dtype=np.int64).T
     sizes = np.array(users)
     questions = YesNo.of([pair[0] for pair in pairs], [pair[1] for pair in pairs], grid, sizes)
-    lower, upper = spans(questions, alpha=alpha, population="sampling").weighted((sizes / sizes.sum())[:, None])
+    weights = np.broadcast_to((sizes / sizes.sum())[:, None], grid.shape)
+    lower, upper = weighted_ends(questions, weights, alpha=alpha, population="sampling")
     target = float(sizes @ np.array(shares) / sizes.sum())
     chances = first[grid[0]] * second[grid[1]]
     return float(chances[(lower > target + 1e-12) | (upper < target - 1e-12)].sum())

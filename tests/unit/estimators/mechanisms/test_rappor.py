@@ -9,6 +9,7 @@ import pytest
 
 from estimators.channels.bits import unpack
 from estimators.channels.bloom import design_matrix, fill_chance, packed_filter, positions
+from estimators.estimates import Estimates, Population
 from estimators.exact.randomness import SeededBits
 from estimators.inference.bloom_decoding import holm, significant
 from estimators.inference.crowd_delta import failure_chance
@@ -53,6 +54,26 @@ def test_average_counts_decode_to_the_shares() -> None:
     shares = np.arange(1, 13) / 78
     found = whole(rappor).estimate(perfect_tally(rappor, shares, 10**9))
     assert found.value == pytest.approx(shares, abs=1e-6)
+
+
+@pytest.mark.parametrize("population", ["fleet", "sampling"])
+def test_an_end_of_a_band_lies_as_far_as_if_it_were_true(population: Population) -> None:
+    # A band with the variance of its own middle lies too low, since a low share seems sure.
+    rappor = RAPPOR(STRINGS[:3], (12.0,), bits=32, cohorts=2, hashes=1, open_list=False)
+    shares = np.array([0.1, 0.3, 0.5])
+
+    def estimate(true: np.ndarray[Any, Any]) -> Estimates:
+        return whole(rappor).estimate(perfect_tally(rappor, true, 400), population=population, alpha=0.05)
+
+    band = estimate(shares)
+    ends = (band.lower[0], band.upper[0])
+    assert 0.0 < ends[0] < ends[1]
+    for end in ends:
+        moved = estimate(np.array([end, *shares[1:]]))
+        # Counts are whole.
+        assert abs(end - band.value[0]) == pytest.approx(1.96 * np.sqrt(moved.variance[0]), rel=0.02)
+    if population == "sampling":
+        assert ends[1] - band.value[0] > 1.08 * (band.value[0] - ends[0])
 
 
 def test_more_strings_than_equations_are_picked_by_regression() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -14,6 +16,7 @@ from estimators.mechanism import ParameterError
 from tests.support.mechanism import Mechanism
 from tests.support.mechanism import build as built
 from tests.support.simulate import simulated_tally
+from tests.support.stats import assert_binomial
 
 VALUES = ["walk", "clinic", "shop", "bar"]
 
@@ -49,6 +52,31 @@ def test_a_vector_that_tells_two_values_cannot_be_genuine() -> None:
         True,
         False,
     ]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "chance"),
+    [
+        ({"theta": 0.5}, lambda growth: (growth - 1) / (2 * growth)),
+        ({"theta": "symmetric"}, lambda growth: 1 - growth**-0.5),
+    ],
+)
+def test_how_often_a_bit_vector_tells_a_value_that_is_not_hidden_is_stated(
+    parameters: dict[str, Any], chance: Callable[[float], float]
+) -> None:
+    """Murakami & Kawamoto, section 4.2, with the correction mk-9."""
+    mechanism = build("urap", sensitive=["clinic"], **parameters)
+    for level, truths in zip(mechanism.ladder, mechanism.truth_probabilities, strict=True):
+        assert truths == {"other values": pytest.approx(chance(math.exp(level)))}
+    drawn = mechanism.draw(mechanism.encode(["shop"] * 10_000, SeededBits(1)), SeededBits(2))
+    told = int(unpack(drawn.answers[2], 4)[:, 1:].any(axis=1).sum())
+    assert_binomial(told, 10_000, chance(math.exp(2.0)))
+
+
+def test_a_vector_whose_bits_are_all_hidden_tells_no_value() -> None:
+    assert build("urap", sensitive=VALUES).truth_probabilities == ({}, {}, {})
+    personal = build("pum", sensitive=["clinic"], tags=["home"], base="urap")
+    assert [list(truths) for truths in personal.truth_probabilities] == [["other values"]] * 3
 
 
 @pytest.mark.parametrize("theta", [None, 0.5, 0.2, 0.9])

@@ -6,6 +6,7 @@ import ast
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,14 +34,14 @@ SURVEY_IDS = {
     "pckv_ue": "films-d85b1367",
     "profile": "profile-a2fd4bab",
     "pum": "whereabouts-67b03ff6",
-    "rappor": "home-page-d8a4e62b",
+    "rappor": "home-page-44fded56",
     "rr3_club": "ballot-78c2325d",
     "rr3_dagger": "investments-0d6e4041",
     "rr3_ddagger": "mood-62ecfddf",
     "simmons": "no-insurance-7f127bfb",
     "stops": "stops-ace8b5f7",
     "sue": "occupation-12eec03e",
-    "urap": "departments-3652a9c6",
+    "urap": "departments-61db5ff6",
     "urr": "marital-status-c4e934b3",
     "warner": "undeclared-income-3ca607e7",
 }
@@ -49,7 +50,7 @@ CANONICAL = {
     "grr": "8485a9c93ce368d4",
     "warner": "27285b97e71504c9",
     "simmons": "98fd57a6da1e8956",
-    "christofides": "5e7c26aaa468b6f1",
+    "christofides": "22b3b0ffbf29d123",
     "improved_christofides": "e0d6c8ac14761638",
     "ewrr": "f7f2feb412b0a46e",
     "rr3_dagger": "60b803a15890eb33",
@@ -62,7 +63,7 @@ CANONICAL = {
     "rappor": "c12a3ddf46d0dda7",
     "mean": "6bda410b014057ba",
     "urr": "317df318a5186b8e",
-    "urap": "6917424381c0e6c1",
+    "urap": "435e4f67d8f60413",
     "mangat": "b17edccfd93c8790",
     "pum": "4877592627b7b339",
     "k_randomization": "3610523444f10d68",
@@ -90,6 +91,21 @@ def test_every_mechanism_has_a_deployed_survey_with_three_rungs_where_it_has_a_l
 def test_canonical_forms_never_change(example: Example) -> None:
     text = json.dumps(example.build().canonical(), sort_keys=True)
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == CANONICAL[example.name]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "expected"),
+    [
+        ("urap", {"sensitive": ["a", "c"], "theta": "symmetric"}, "6917424381c0e6c1"),
+        ("christofides", {"middle": 0.01}, "5e7c26aaa468b6f1"),
+    ],
+)
+def test_forms_that_were_the_default_once_can_be_asked_for(
+    name: str, parameters: dict[str, Any], expected: str
+) -> None:
+    example = next(example for example in EXAMPLES if example.name == name)
+    text = json.dumps(example.build(parameters=parameters).canonical(), sort_keys=True)
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == expected
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)

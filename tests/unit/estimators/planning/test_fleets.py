@@ -5,7 +5,7 @@ import pytest
 
 from estimators.estimation.registry import estimator_of
 from estimators.mechanism import Specification
-from estimators.mechanisms.registry import specification_class
+from estimators.mechanisms.registry import build, specification_class
 from estimators.planning.fleets import MOST_USERS, TrialFleet, fewest
 from estimators.simulation.tallies import chains_of, expected_cells, tally_of, trial_values
 
@@ -77,3 +77,14 @@ def test_the_fewest_users_are_found_from_below_and_from_above() -> None:
     assert fewest(lambda users: users > 0, near=500) == 1
     assert fewest(lambda users: users < 0) is None
     assert fewest(lambda users: users >= MOST_USERS) == MOST_USERS
+
+
+def test_a_typical_width_is_that_of_one_kind_of_quantity() -> None:
+    mechanism = build("lpp", ["bread", "milk", "rice"], (1.0,))
+    assert mechanism.leading.tolist() == [True, False] * 3
+    planned = TrialFleet.of(mechanism).planned(10_000, [1.0], method="pooled", population="fleet", alpha=0.05)
+    shares, means = planned.half_widths[::2], planned.half_widths[1::2]
+    assert planned.typical == pytest.approx(float(np.median(shares)))
+    assert planned.typical < 0.5 * means.min(), "a mean of a value is no share of devices"
+    number = build("mean", ["hours"], (1.0,), low=0.0, high=24.0, moments=2)
+    assert number.leading.tolist() == [True, False], "hours and squares of hours"

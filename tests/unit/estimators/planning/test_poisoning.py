@@ -10,7 +10,7 @@ import pytest
 from estimators.channels.response import REAL
 from estimators.mechanisms.grr import GRR
 from estimators.mechanisms.unary import OUE, SUE
-from estimators.planning.poisoning import Influence, influence
+from estimators.planning.poisoning import Influence, furthest_shift, influence
 from estimators.simulation.tallies import trial_tally
 from estimators.tally import Tally
 from tests.support.checks import Example
@@ -99,6 +99,13 @@ def test_no_answer_of_any_mechanism_is_louder_than_said(example: Example) -> Non
 
 
 def test_more_liars_than_devices_are_refused() -> None:
-    told = Influence(("a",), np.array([2.0]), np.array([-1.0]))
+    told = Influence(("a",), np.array([2.0]), np.array([-1.0]), np.array([True]))
     with pytest.raises(ValueError, match="got 11 of 10"):
         told.shift(0.5, 11, 10)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_one_honest_device_can_be_planned_for(example: Example) -> None:
+    mechanism = example.build().specification
+    shift = furthest_shift(mechanism, 0, attackers_rung=0, users=1, attackers=1)
+    assert math.isnan(shift) or shift >= 0
