@@ -1,6 +1,6 @@
 """python -m tests.calibration: count how often bands, alert bounds and the homogeneity test keep their promise.
 
-The long form runs about 3,500 cells on all processors and writes the table and the picture of
+The long form runs about 4,200 cells on all processors and writes the table and the picture of
 docs/calibration.md. Its finished parts are kept in .cache/calibration: an interrupted run goes on where it was.
 """
 

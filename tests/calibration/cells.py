@@ -59,6 +59,9 @@ NAMED: tuple[tuple[str, int, tuple[float, ...], str, Layout, int, Population], .
     ("urap", 5, (1.0, 4.0), "equal", "early", 20, "sampling"),
     ("lpp", 5, (0.1, 6.0), "means", "mixed", 20, "sampling"),
     ("lpp", 5, (0.1, 6.0), "two keys", "laggards", 1_000, "fleet"),
+    ("urap", 5, (0.5, 1.0, 2.0), "equal", "mixed", 20, "fleet"),
+    ("lpp", 50, (0.1, 6.0), "rare keys", "early", 10_000, "fleet"),
+    ("rappor", 5, (1.0, 4.0), "equal", "mixed", 100, "sampling"),
 )
 """Where plain bands, or earlier ones of ours, were seen to fail: mechanism, values, ladder, people, layout, users,
 population model."""

@@ -2,14 +2,16 @@
 
 One window gives one trial per class of values: of the values of a class, one is looked at, another one in the next
 window. So trials are independent, and their number of hits is at most as spread as a binomial with the mean coverage.
+A cell that looks doubtful goes on: its windows so far count, and some more. That so many windows miss has at most the
+stated probability at each stage, whether or not the cell would have reached it, so a level per stage is enough.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 from scipy import stats
 
 LEAST, MOST, LEAST_ALL = 0.935, 0.985, 0.94
@@ -19,25 +21,25 @@ TOO_WIDE_LEVEL = 1e-3
 
 
 class Stage(NamedTuple):
-    """Windows of a cell, and when it goes on to the next stage, which has fresh windows."""
+    """How many windows a cell has by now, and when it gets those of the next stage as well."""
 
     windows: int
     low: float = 0.0
     """Coverage below which more windows are needed to say whether the cell is below."""
     high: float = 1.0
     """Coverage above which more windows are needed to say whether it is above."""
-    high_windows: int = 0
-    """Windows of a cell that is here only because it looks too high; 0: as many as the others."""
 
 
 Stages = tuple[Stage, ...]
 LONG: Stages = (
     Stage(64, 0.91, 0.99),
-    Stage(400, 0.93, 0.99, high_windows=200),
-    Stage(1_500, 0.932, high_windows=1_000),
+    Stage(160, 0.92, 0.99),
+    Stage(500, 0.93, 0.99),
+    Stage(1_000, 0.932),
+    Stage(2_500, 0.934),
     Stage(6_000),
 )
-NAMED: Stages = (Stage(600, 0.94, 0.99), Stage(2_000, 0.935, high_windows=1_000), Stage(6_000))
+NAMED: Stages = (Stage(600, 0.94, 0.99), Stage(1_000, 0.938), Stage(2_500, 0.935), Stage(6_000))
 """Cells in which bands were seen to fail are looked at for longer."""
 SHORT: Stages = (Stage(24, 0.9), Stage(200))
 """The short form does not look for bands that are too wide: that takes more windows than it has time for."""
@@ -77,14 +79,17 @@ NO_TRIALS = Hits(0, 0)
 
 def power(coverage: float, stages: Stages, level: float) -> float:
     """Return the probability that a class with this true coverage is reported as below LEAST."""
-    reported, reached = 0.0, 1.0
-    for number, stage in enumerate(stages):
-        law = stats.binom(stage.windows, coverage)
-        most = _most_below(stage.windows, level)
-        reported += reached * float(law.cdf(most))
-        if number + 1 < len(stages):
-            going_on = math.ceil(stage.low * stage.windows) - 1
-            reached *= max(float(law.cdf(going_on)) - float(law.cdf(most)), 0.0)
+    reported, before = 0.0, 0
+    # Probabilities of 0, 1, ... misses so far, with the cell still going on.
+    open_ = np.ones(1)
+    for stage in stages:
+        further = stage.windows - before
+        open_ = np.convolve(open_, stats.binom.pmf(np.arange(further + 1), further, 1.0 - coverage))
+        hits = stage.windows - np.arange(len(open_))
+        below = hits <= _most_below(stage.windows, level)
+        reported += float(open_[below].sum())
+        open_[below | (hits >= stage.low * stage.windows)] = 0.0
+        before = stage.windows
     return reported
 
 

@@ -28,7 +28,7 @@ from estimators.simulation.tallies import tally_of
 from estimators.tally import Tally
 from producers.survey.survey import Survey, parse_survey
 from streams.windows.alert_bounds import alert_bounds
-from streams.windows.recompute import estimate
+from streams.windows.window_record import estimate
 from tests.calibration.cells import whole_numbers
 from tests.calibration.worlds import People, World, arguments, example_of, ladders_of, populations, possible, sizes_of
 from tests.support.clock import ManualClock

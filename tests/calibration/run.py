@@ -24,6 +24,10 @@ ALPHA = 0.05
 MOST_UNDEFINED = 0.5
 EXPLAINED = r"no estimate|not estimable|no information|has no users"
 """What a note says that explains an undefined band."""
+_REMEMBERED = 20_000
+"""Estimates of one setting that are kept in memory."""
+Found = tuple[Estimates, tuple[Floats, Floats]]
+"""An estimate and the plain band of the same tally."""
 _SAME = 1e-9
 """Ends of a band that equal the truth up to rounding hold it."""
 
@@ -53,7 +57,7 @@ class ClassCount:
 
 @dataclass
 class Outcome:
-    """What one stage saw of one cell: a setting with a method."""
+    """What was seen of one cell, a setting with a method, up to one stage."""
 
     mechanism: str
     setting: str
@@ -135,29 +139,33 @@ def _last_stages(
     setting: Setting, seed: int, level: float, stages: Stages, estimate: Callable[..., Estimates]
 ) -> Iterator[Outcome]:
     draw, _ = drawer(setting.world)
-    methods, screened = setting.methods, dict[Method, Hits]()
-    limits = dict.fromkeys(methods, stages[0].windows)
-    for stage, (_, low, high, _) in enumerate(stages):
-        rng = np.random.default_rng([seed, setting.seed, stage])
-        outcomes = {method: Outcome(setting.world.name, setting.id, method, stage) for method in limits}
-        for window in range(max(limits.values())):
+    found_before: dict[tuple[Method, bytes], Found] = {}
+    going_on = {method: Outcome(setting.world.name, setting.id, method, 0) for method in setting.methods}
+    before = 0
+    for number, (windows, low, high) in enumerate(stages):
+        rng = np.random.default_rng([seed, setting.seed, number])
+        for outcome in going_on.values():
+            outcome.stage = number
+        for window in range(before, windows):
             people, truth = setting.people(rng)
             tally = draw(people, rng)
-            open_ = {method: outcome for method, outcome in outcomes.items() if window < limits[method]}
-            for method, outcome in open_.items():
-                found = estimate(tally, method=method, population=setting.population, alpha=ALPHA)
-                count(outcome, setting.world, window, tally, truth, found)
-                compare(outcome, setting, window, tally, truth, found)
-        limits = {}
-        for method, outcome in outcomes.items():
-            outcome.screened = screened.setdefault(method, outcome.screened)
-            too_low, too_high = outcome.too_low(low), outcome.too_high(high)
-            if stage + 1 == len(stages) or outcome.below(level) or not (too_low or too_high):
-                yield outcome
-            else:
-                following = stages[stage + 1]
-                limits[method] = following.windows if too_low else following.high_windows or following.windows
-        if not limits:
+            seen = tally.counts.tobytes() + tally.users.tobytes()
+            for method, outcome in going_on.items():
+                told = found_before.get((method, seen))
+                if told is None:
+                    found = estimate(tally, method=method, population=setting.population, alpha=ALPHA)
+                    told = found, plain_band(setting, tally, found)
+                    # Few users, few tallies: most come again.
+                    if len(found_before) < _REMEMBERED:
+                        found_before[method, seen] = told
+                count(outcome, setting.world, window, tally, truth, told[0])
+                compare(outcome, setting.world, window, truth, told[1])
+        before = windows
+        for method, outcome in list(going_on.items()):
+            doubtful = outcome.too_low(low) or (outcome.too_high(high) and not outcome.above)
+            if number + 1 == len(stages) or outcome.below(level) or not doubtful:
+                yield going_on.pop(method)
+        if not going_on:
             return
 
 
@@ -170,16 +178,19 @@ def count(outcome: Outcome, world: World, window: int, tally: Tally, truth: Floa
     known = np.isfinite(truth)
     outcome.windows += 1
     flat = bool(np.any(defined & (upper <= lower)))
-    explained = any(re.search(EXPLAINED, note) for note in found.notes)
-    outcome.unexplained += bool(np.any(known & ~defined)) and not explained
+    silent = bool(np.any(known & ~defined))
+    outcome.unexplained += silent and not any(re.search(EXPLAINED, note) for note in found.notes)
     for number, (name, places) in enumerate(world.classes.items()):
         place = places[window % len(places)]
-        if number == window % len(world.classes) and defined[place] and known[place]:
-            outcome.screened += Hits(1, int(held[place]))
         part = outcome.classes.setdefault(name, ClassCount())
+        if not known[place]:
+            # Nobody of this fleet has the key: its mean is no number, and no band is asked for.
+            continue
+        if outcome.stage == 0 and number == window % len(world.classes) and defined[place]:
+            outcome.screened += Hits(1, int(held[place]))
         part.rarest += (rarest_answer(world, tally, int(place)) - part.rarest) / (part.windows + 1)
         part.windows += 1
-        if defined[place] and known[place]:
+        if defined[place]:
             part.defined += 1
             part.held += bool(held[place])
             part.width += float(upper[place] - lower[place]) / 2.0
@@ -193,13 +204,13 @@ def count(outcome: Outcome, world: World, window: int, tally: Tally, truth: Floa
     outcome.zero_width += flat
 
 
-def compare(outcome: Outcome, setting: Setting, window: int, tally: Tally, truth: Floats, found: Estimates) -> None:
+def compare(outcome: Outcome, world: World, window: int, truth: Floats, plain: tuple[Floats, Floats]) -> None:
     """Add the plain Wald bands of the same window."""
-    lower, upper = plain_band(setting, tally, found)
+    lower, upper = plain
     slack = _SAME * np.maximum(1.0, np.abs(truth))
-    for name, places in setting.world.classes.items():
+    for name, places in world.classes.items():
         place, part = places[window % len(places)], outcome.classes[name]
-        if not np.isfinite(lower[place]):
+        if not (np.isfinite(lower[place]) and np.isfinite(truth[place])):
             continue
         part.wald_windows += 1
         part.wald_held += bool(lower[place] <= truth[place] + slack[place] <= upper[place] + 2 * slack[place])

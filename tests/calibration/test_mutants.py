@@ -171,9 +171,9 @@ def test_the_stated_power_is_that_of_the_verdicts(coverage: float) -> None:
     stages, level, rng = (Stage(50, 0.9), Stage(300)), 1e-3, np.random.default_rng(1)
     reported = 0
     for _ in range(4_000):
-        first, second = (Hits(n, int(rng.binomial(n, coverage))) for n in (50, 300))
+        first, more = (Hits(n, int(rng.binomial(n, coverage))) for n in (50, 250))
         low = first.significantly_below(LEAST, level)
-        reported += low or (first.rate < 0.9 and second.significantly_below(LEAST, level))
+        reported += low or (first.rate < 0.9 and (first + more).significantly_below(LEAST, level))
     stated = power(coverage, stages, level)
     assert abs(reported / 4_000 - stated) < 6 * math.sqrt(max(stated * (1 - stated), 1e-4) / 4_000)
 
@@ -189,3 +189,15 @@ def test_verdicts_are_exact_tails() -> None:
 def test_whole_numbers_keep_the_total_and_the_order() -> None:
     assert whole_numbers(np.array([0.9, 0.02, 0.02, 0.06, 0.0]), 20).tolist() == [18, 1, 0, 1, 0]
     assert whole_numbers(np.full(3, 1 / 3), 100).sum() == 100
+
+
+@pytest.mark.statistical
+def test_a_mean_of_which_nobody_in_the_fleet_can_tell_is_not_asked_for() -> None:
+    # Of 20 people 2 % are nobody: the mean of such a key is no number, and its band is neither right nor missing.
+    where = setting("pckv_ue", 5, (0.5, 1.0, 2.0), "rare keys", "top rung", 20, "fleet")
+    _, truth = where.people(np.random.default_rng(0))
+    unknown = {name for name, places in where.world.classes.items() if np.all(np.isnan(truth[places]))}
+    outcome = outcome_of(where, where.world.mechanism.estimator.estimate, "pooled", (Stage(24),))
+    assert unknown
+    assert {name for name, part in outcome.classes.items() if part.windows == 0} == unknown
+    assert not outcome.silent(LEVEL)
