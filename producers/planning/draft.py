@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from estimators.mechanism import ParameterError
 from estimators.mechanisms.registry import names, specification_class
 from estimators.mechanisms.uldp import Mangat
 from producers.survey.durations import format_duration
@@ -83,8 +82,8 @@ class Draft:
             return None
         try:
             return math.isinf(kind.build(self.values, self.ladder, dict(self.parameters)).epsilons[0])
-        except ParameterError as error:
-            raise SurveyError(SOURCE, error.field, error.value, error.remedy) from None
+        except ValueError:
+            return True  # The survey is refused by its own check, which names the field.
 
 
 def _toml(value: Any) -> str:
@@ -96,16 +95,19 @@ def value_names(values: str) -> tuple[str, ...]:
     """Return the values that a flag names: a number of them, or their names separated by commas.
 
     Raises:
-        ValueError: there are too many.
+        ValueError: there are none, or too many.
 
     >>> value_names("3"), value_names("red, green")
     (('v1', 'v2', 'v3'), ('red', 'green'))
     """
     if values.strip().isdigit():
-        if int(values) > MOST_VALUES:
-            raise ValueError(f"values: at most {MOST_VALUES}; got {values}")
+        if not 1 <= int(values) <= MOST_VALUES:
+            raise ValueError(f"values: their number is 1 to {MOST_VALUES}; got {values}")
         return tuple(f"v{i + 1}" for i in range(int(values)))
-    return tuple(name.strip() for name in values.split(",") if name.strip())
+    names = tuple(name.strip() for name in values.split(",") if name.strip())
+    if not names:
+        raise ValueError(f"values: give their number, or their names separated by commas; got {values!r}")
+    return names
 
 
 def sensitive_parameter(mechanism: str, sensitive: Sequence[str]) -> list[str] | str:

@@ -71,7 +71,11 @@ def cheapest_ladders(
     if not single:
         return []
     best = min(single, key=lambda plan: plan.epsilon)
-    longer = [_lowest_top(goal, values, best.mechanism, best.parameters, rungs) for rungs in range(2, MOST_RUNGS + 1)]
+    longer = [
+        _lowest_top(goal, values, best.mechanism, best.parameters, rungs)
+        for rungs in range(2, MOST_RUNGS + 1)
+        if len(set(_opens_ms(goal, rungs))) == rungs
+    ]
     others = [plan for plan in single if plan is not best]
     return sorted([best, *others, *(plan for plan in longer if plan is not None)], key=lambda plan: plan.epsilon)
 
@@ -80,19 +84,27 @@ def ladder_draft(
     goal: Goal, values: Sequence[str], mechanism: str, parameters: Mapping[str, Any], rungs: int, top: float
 ) -> Draft:
     """Return a survey with so many rungs up to this level, the last one complete at the deadline."""
-    jitter_ms = min(goal.window_ms // 2, goal.within_ms // (2 * rungs))
-    last_ms = goal.within_ms - jitter_ms
     return Draft(
         values=tuple(values),
         mechanism=mechanism,
         ladder=tuple(float(f"{top / 2 ** (rungs - 1 - rung):.4g}") for rung in range(rungs)),
-        opens_ms=tuple(last_ms * rung // (rungs - 1) // 1_000 * 1_000 for rung in range(rungs)) if rungs > 1 else (),
+        opens_ms=_opens_ms(goal, rungs),
         window_ms=goal.window_ms,
-        jitter_ms=jitter_ms,
+        jitter_ms=_jitter_ms(goal, rungs),
         assume=goal.assume,
         parameters=parameters,
         alert=DraftAlert(goal.value, goal.side, goal.threshold, goal.alpha),
     )
+
+
+def _jitter_ms(goal: Goal, rungs: int) -> int:
+    return min(goal.window_ms // 2, goal.within_ms // (2 * rungs))
+
+
+def _opens_ms(goal: Goal, rungs: int) -> tuple[int, ...]:
+    """Return when the rungs open, in whole seconds; a deadline of a few seconds leaves no room for several."""
+    last_ms = goal.within_ms - _jitter_ms(goal, rungs)
+    return tuple(last_ms * rung // (rungs - 1) // 1_000 * 1_000 for rung in range(rungs)) if rungs > 1 else ()
 
 
 def chance_of(goal: Goal, draft: Draft) -> float:

@@ -22,7 +22,7 @@ MOST_DEVICES = 100_000
 class RungOutlook:
     """One rung, if all honest devices are on it; None where something is not known.
 
-    Widths, scores and shifts are in the unit of the quantity: shares, or numbers in the unit of a mean.
+    Widths, scores and shifts are of the first kind of quantity, in its unit: shares, or numbers in the unit of a mean.
 
     half_width: of the survey's interval for a typical value. users_for_band: devices that bring it down to the band
     asked for. loudest_score: the most that one report on this rung counts, in honest devices. loudest_ahead: the same
@@ -52,7 +52,7 @@ def outlook(expected: Expectation, *, users: int, attackers: int, band: float | 
         shares = estimator_of(survey.mechanism).estimate(trial_tally(survey.mechanism, rung), method=method).value
         beside = influence(survey.mechanism, rung, method=method)
         ahead = influence(survey.mechanism, rung, attackers_rung=survey.mechanism.rungs - 1, method=method)
-        reach = np.abs([*beside.shift(shares, 1, 1), *ahead.shift(shares, 1, 1)])
+        reach = np.abs([*beside.shift(shares, 1, 1), *ahead.shift(shares, 1, 1)])[:, survey.mechanism.leading]
         furthest = float(np.nanmax(reach)) if np.isfinite(reach).any() else math.nan
         shift = partial(
             furthest_shift, survey.mechanism, rung, users=min(users, MOST_DEVICES), attackers=scaled, method=method

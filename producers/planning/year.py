@@ -19,9 +19,9 @@ YEAR_MS = 365 * DAY_MS
 class YearOutlook:
     """Costs of a device that answers in every window of a year, None where they have no bound.
 
-    fresh: what Thaw does, one chain per window, all of them added up. fresh_mean: the mean over people who stop early.
-    windows_paid, days_paid: how long the budget lasts. standing: what it would cost if values were standing: one chain
-    per value that the person had, so `changes` + 1 of them. Thaw has no standing values yet.
+    fresh: one chain per window, all of them added up. fresh_mean: the mean over people who stop early. windows_paid,
+    days_paid: how long the budget lasts then. standing: with standing values, one chain per value that the person had,
+    so at most `changes` + 1 of them. repeated: whether the survey has standing values.
     """
 
     windows: int
@@ -33,6 +33,7 @@ class YearOutlook:
     days_paid: float | None
     changes: int
     standing: float | None
+    repeated: bool = False
 
 
 def year_of(survey: Survey, *, stops: Sequence[float], changes: int) -> YearOutlook:
@@ -52,4 +53,5 @@ def year_of(survey: Survey, *, stops: Sequence[float], changes: int) -> YearOutl
         days_paid=None if paid is None else paid * step_ms / DAY_MS,
         changes=changes,
         standing=known(repeated_cost(top, changes + 1)),
+        repeated=survey.standing,
     )

@@ -19,6 +19,7 @@ from estimators.planning.odds import highest_percent
 from producers.survey.alert_ranges import rule_problems
 from producers.survey.durations import format_duration
 from producers.survey.file import PERSON_LIFETIME_EPSILON
+from producers.survey.lasting import cost_sentence, lasting_sentences, lasting_warnings, lifetime_sentence
 from producers.survey.survey import Survey
 
 USERS = (1_000, 100_000, 10_000_000)
@@ -105,21 +106,21 @@ class Explanation:
         )
         if survey.jitter_ms:
             releases += f". Every report is sent later by a random time of up to {format_duration(survey.jitter_ms)}"
-        cost = (
-            f"All answers of a window together cost epsilon {_number(self.epsilon_per_window)}, the cost of the last "
-            f"one alone; a device that answers in every window spends {_number(self.epsilon_per_day)} a day"
-        )
+        cost = cost_sentence(survey, _number(self.epsilon_per_window), _number(self.epsilon_per_day))
         return (
             *(made.sentence() for made in (survey.grid, survey.attributes) if made is not None),
             f"{first}.",
             f"{releases}.",
             f"{cost}.",
+            *lasting_sentences(survey),
             f"{self._lifetime()}.",
             *self._sharing(),
             *self._assumption(),
             *self._publication(),
+            *self._choices(),
             f"Late answers count until {format_duration(survey.retention_ms)} after the window's end.",
             *self._end(),
+            *self._registry(),
             f"Guarantee: {mechanism.guarantee.sentence}{self._odds()}",
             f"Threat model: {mechanism.guarantee.threat_model}",
         )
@@ -136,6 +137,9 @@ class Explanation:
                 "are counted and change no published number."
             )
         return tuple(found)
+
+    def _choices(self) -> tuple[str, ...]:
+        return tuple(f"Chosen by default: {choice.rstrip('.')}." for choice in self.survey.mechanism.choices())
 
     def _sharing(self) -> tuple[str, ...]:
         survey, found = self.survey, []
@@ -156,6 +160,22 @@ class Explanation:
             return ()
         moment = datetime.datetime.fromtimestamp(self.survey.end_ms / 1_000, datetime.UTC)
         return (f"It ends at {moment:%Y-%m-%d %H:%M:%S} UTC: devices start no window at or after that moment.",)
+
+    def _registry(self) -> tuple[str, ...]:
+        registry, found = self.survey.registry, []
+        if registry.owner:
+            found.append(f"Owner: {registry.owner}.")
+        if registry.purpose:
+            found.append(f"Purpose: {registry.purpose.rstrip('.')}.")
+        if registry.review:
+            found.append(f"Review: {registry.review}")
+        if registry.expires_ms is not None:
+            moment = datetime.datetime.fromtimestamp(registry.expires_ms / 1_000, datetime.UTC)
+            found.append(
+                f"It expires at {moment:%Y-%m-%d %H:%M:%S} UTC: from then on devices answer and send nothing more, and "
+                "workers count nothing that arrives."
+            )
+        return tuple(found)
 
     def _assumption(self) -> tuple[str, ...]:
         if len(self.rungs) == 1:
@@ -196,11 +216,8 @@ class Explanation:
                 "its person has set no finite bound either"
             )
         lasts = format_duration(windows * self.survey.windows.step_ms // 1_000 * 1_000)
-        return (
-            f"The lifetime budget of {_number(self.survey.lifetime_epsilon)}, shared with all other surveys of a "
-            f"device, pays for {windows:,} whole windows, {lasts} if the device answers in every window; the "
-            f"person's own bound, {_number(PERSON_LIFETIME_EPSILON)} unless they set another, holds as well"
-        )
+        numbers = _number(self.survey.lifetime_epsilon), windows, lasts, _number(PERSON_LIFETIME_EPSILON)
+        return lifetime_sentence(self.survey, *numbers)
 
 
 def explain(survey: Survey) -> Explanation:
@@ -250,12 +267,12 @@ def _warnings(survey: Survey, rungs: tuple[RungPlan, ...]) -> list[str]:
     elif survey.accept_risk:
         found.append(f"{mechanism.name} needs no accept_risk; remove it")
     ratio = survey.windows.size_ms / survey.windows.step_ms
-    if ratio > 1:
+    if ratio > 1 and not survey.standing:
         found.append(
             f"windows overlap: every value enters {math.ceil(ratio)} of them, each with a chain of its own, and the "
             f"costs add up to epsilon {_number(math.ceil(ratio) * top)}; use step = size unless overlap is needed"
         )
-    found += mechanism.warnings()
+    found += (*mechanism.warnings(), *lasting_warnings(survey))
     if mechanism.least_devices and not survey.publication.totals_only:
         found.append(
             "estimates are published at every change, and two of them may differ in one device: anyone who keeps all "
@@ -329,7 +346,7 @@ def _lifetime_warnings(survey: Survey, top: float) -> list[str]:
     Simulated devices have no life: a canary is not judged.
     """
     lifetime, step_ms = survey.lifetime_epsilon, survey.windows.step_ms
-    if math.isinf(lifetime) or survey.canary is not None:
+    if math.isinf(lifetime) or survey.canary is not None or survey.standing:
         return []
     found = []
     per_day = _asked_per_day(survey, top)

@@ -73,12 +73,26 @@ class Geometric(_Table, tag_field="kind", tag="geometric", frozen=True):
 
 
 class NoisySampling(_Table, tag_field="kind", tag="noisy_sampling", frozen=True):
-    """The levels that 1, 2, 3, ... noisy samples of a permanent answer would reach, each as one sharper answer."""
+    """The levels that 1, 2, 3, ... noisy samples of a permanent answer reach, each as one sharper answer."""
 
     epsilon_permanent: Annotated[float, Meta(description="level of the whole permanent answer: the limit of the curve")]
     epsilon_sample: Annotated[float, Meta(description="level of one noisy sample of the whole answer")]
     rounds: Annotated[int, Meta(description="number of samples and so of rungs, 1 to 255")]
     every: Every
+    relax: Annotated[
+        bool,
+        Meta(
+            description="false: send the noisy samples themselves, the baseline that gradual release is compared with; "
+            "the same cost, wider bands from the second rung on; for `warner`, with at most 32 rounds"
+        ),
+    ] = True
+    then: Annotated[
+        list[float],
+        Meta(
+            description="levels after those of the samples, as sharper answers: a client that has sent its samples "
+            "goes on from there at the cost of the last level alone"
+        ),
+    ] = []
     jitter: Jitter = None
 
 
@@ -92,7 +106,21 @@ class OnDemand(_Table, tag_field="kind", tag="on_demand", frozen=True):
     jitter: Jitter = None
 
 
-Release = Listed | Linear | Geometric | NoisySampling | OnDemand
+class WhileWide(_Table, tag_field="kind", tag="while_wide", frozen=True):
+    """Levels above the first open only while the always-valid band is too wide: signed bulletins say which."""
+
+    ladder: Annotated[list[float], Meta(description="the levels epsilon, lowest first, each above 0 and at most 20")]
+    opens: Annotated[
+        list[str], Meta(description="when each rung opens at the earliest, after the window's end; the first is 0s")
+    ]
+    width: Annotated[
+        float, Meta(description="the next level opens while a band, upper minus lower end, is wider than this")
+    ]
+    key: Annotated[str, Meta(description="public key of bulletins: 32 bytes in base64, as `thaw bulletin` says")]
+    jitter: Jitter = None
+
+
+Release = Listed | Linear | Geometric | NoisySampling | OnDemand | WhileWide
 
 
 class WindowTable(_Table, frozen=True):
@@ -110,6 +138,14 @@ class WindowTable(_Table, frozen=True):
     skew: Annotated[str, Meta(description="how far a device's clock may be ahead before its answers are refused")] = (
         "1m"
     )
+    standing: Annotated[
+        bool,
+        Meta(
+            description="whether answers belong to the value and not to the window: each window repeats them under a "
+            "new token, and many windows cost what one costs until the value changes; who can follow a device learns "
+            "which of its windows had the same value. Part of the survey id"
+        ),
+    ] = False
 
 
 class BudgetTable(_Table, frozen=True):
@@ -159,13 +195,9 @@ class EstimateTable(_Table, frozen=True):
     ] = None
     population: Annotated[
         Literal["fleet", "sampling"],
-        Meta(
-            description="`fleet`: estimate the devices that answered; `sampling`: the population they are a sample of"
-        ),
+        Meta(description="`fleet`: estimate the devices that answered; `sampling`: the population they are part of"),
     ] = "fleet"
-    alpha: Annotated[
-        float, Meta(description="probability that an interval misses the true value, between 0 and 0.5")
-    ] = 0.05
+    alpha: Annotated[float, Meta(description="probability that an interval misses the true value, below 0.5")] = 0.05
 
 
 class CanaryTable(_Table, frozen=True):
@@ -247,6 +279,23 @@ class PublishTable(_Table, frozen=True):
     ] = False
 
 
+class RegistryTable(_Table, frozen=True):
+    """Who answers for the survey. Not part of the survey id."""
+
+    owner: Annotated[
+        str, Meta(description="whom to ask, such as a mail address; shown on the page, and a label of its alerts")
+    ] = ""
+    purpose: Annotated[str, Meta(description="what the answers are used for, in one sentence")] = ""
+    expires: Annotated[
+        datetime.datetime | None,
+        Meta(
+            description="from when on devices answer and send nothing more and workers count nothing that arrives, as "
+            "`2027-01-31T18:00:00Z` or `2027-01-31`; later than `end`, so that the last windows get all their rungs"
+        ),
+    ] = None
+    review: Annotated[str, Meta(description="address (https://...) of the privacy review")] = ""
+
+
 class GridTable(_Table, frozen=True):
     """Cells of a map as values: A1 in the north-west, columns are capital letters, rows numbers. Part of the id."""
 
@@ -271,9 +320,13 @@ class ValuesTable(_Table, frozen=True):
     grid: Annotated[GridTable | None, Meta(description="cells of a map: the table `[values.grid]`")] = None
     attributes: Annotated[
         dict[str, list[str]] | None,
+        Meta(description="2 to 6 attributes, each with a list of values; at most 1000 combinations. Part of the id"),
+    ] = None
+    candidates: Annotated[
+        str | None,
         Meta(
-            description="several attributes, each with a list of values: 2 to 6 attributes, at most 1000 combinations. "
-            "Part of the id"
+            description="name of a text file beside this one with the strings that answers are decoded with, one per "
+            "line; for `rappor`. It may change at any time: neither the name nor the strings are part of the id"
         ),
     ] = None
 
@@ -297,15 +350,38 @@ class SurveyFile(_Table, frozen=True):
         list[str] | ValuesTable,
         Meta(
             description="the possible values, each once; their meaning depends on the mechanism. Or cells of a map, "
-            "`values = {grid = {...}}`, or combinations, `values = {attributes = {...}}`"
+            "`values = {grid = {...}}`, or combinations, `values = {attributes = {...}}`, or a file of candidates, "
+            '`values = {candidates = "FILE"}`'
         ),
     ] = []
     shards: Annotated[int, Meta(description="number of shards into which reports are divided, 1 to 4096")] = 64
+    withdrawable: Annotated[
+        bool,
+        Meta(
+            description="whether a device can take its answers back until the window expires: reports carry a key of a "
+            "hash chain (16 bytes more), so that nobody else can sharpen or withdraw them. Part of the survey id"
+        ),
+    ] = False
+    tiers: Annotated[
+        dict[str, int],
+        Meta(
+            description="audiences, each with the highest rung whose answers it may know, such as `public = 0`: every "
+            "tier has estimates, a topic and tokens of its own. Part of the survey id"
+        ),
+    ] = {}
+    continues: Annotated[
+        str | list[str],
+        Meta(
+            description="id of the earlier survey whose chains this one goes on with, at levels above its top and "
+            "otherwise the same; or several such ids, the oldest first. Part of the survey id"
+        ),
+    ] = ""
     estimate: EstimateTable = EstimateTable()
     canary: CanaryTable | None = None
     alert: list[AlertTable] = []
     limits: LimitsTable = LimitsTable()
     publish: PublishTable = PublishTable()
+    registry: RegistryTable = RegistryTable()
     end: Annotated[
         datetime.datetime | None,
         Meta(

@@ -85,7 +85,14 @@ def _fields_at(path: str, data: Mapping[str, Any]) -> tuple[str, ...]:
 def tables() -> dict[str, tuple[type[msgspec.Struct], ...]]:
     """Return the tables of a survey file by name; `release` has several forms."""
     return {
-        "release": (shapes.Listed, shapes.Linear, shapes.Geometric, shapes.NoisySampling, shapes.OnDemand),
+        "release": (
+            shapes.Listed,
+            shapes.Linear,
+            shapes.Geometric,
+            shapes.NoisySampling,
+            shapes.OnDemand,
+            shapes.WhileWide,
+        ),
         "values": (shapes.ValuesTable,),
         "grid": (shapes.GridTable,),
         "window": (shapes.WindowTable,),
@@ -95,6 +102,7 @@ def tables() -> dict[str, tuple[type[msgspec.Struct], ...]]:
         "alert": (shapes.AlertTable,),
         "limits": (shapes.LimitsTable,),
         "publish": (shapes.PublishTable,),
+        "registry": (shapes.RegistryTable,),
     }
 
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from producers.survey.durations import parse_duration
-from producers.survey.file import MAX_LEVEL, MAX_RUNGS, Geometric, Linear, Listed, NoisySampling, OnDemand, Release
+from producers.survey.file import (
+    MAX_LEVEL,
+    MAX_RUNGS,
+    Geometric,
+    Linear,
+    Listed,
+    NoisySampling,
+    OnDemand,
+    Release,
+    WhileWide,
+)
 
 
 class ScheduleError(ValueError):
@@ -17,6 +29,14 @@ class ScheduleError(ValueError):
     def __init__(self, field: str, value: object, remedy: str) -> None:
         super().__init__(f"{field}: {remedy}; got {value!r}")
         self.field, self.value, self.remedy = field, value, remedy
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A rule that opens the next level only while a band is wider than `width`; `key` signs what it has opened."""
+
+    width: float
+    key: str
 
 
 @dataclass(frozen=True)
@@ -30,6 +50,7 @@ class Schedule:
     opens_ms: tuple[int, ...]
     jitter_ms: int | None
     on_demand: bool = False
+    stop: Stop | None = None
 
 
 SampledLevels = Callable[[float, float, int], Sequence[float]]
@@ -45,9 +66,16 @@ def schedule_of(release: Release, sampled_levels: SampledLevels) -> Schedule:
         if len(ladder) == 1:
             raise ScheduleError("ladder", release.ladder, "one level leaves nothing to release on demand; add another")
         return Schedule(ladder, (0, *(after_ms for _ in ladder[1:])), jitter_ms, on_demand=True)
+    if isinstance(release, WhileWide):
+        return Schedule(
+            _levels("ladder", release.ladder),
+            _listed_opens(release),
+            jitter_ms,
+            stop=Stop(_width(release), _key(release)),
+        )
     if isinstance(release, Listed):
         return Schedule(_levels("ladder", release.ladder), _listed_opens(release), jitter_ms)
-    steps = release.rounds if isinstance(release, NoisySampling) else release.steps
+    steps = release.rounds + len(release.then) if isinstance(release, NoisySampling) else release.steps
     field = "rounds" if isinstance(release, NoisySampling) else "steps"
     if not 1 <= steps <= MAX_RUNGS:
         raise ScheduleError(field, steps, f"a ladder has 1 to {MAX_RUNGS} rungs; choose a number in that range")
@@ -63,7 +91,27 @@ def schedule_of(release: Release, sampled_levels: SampledLevels) -> Schedule:
     return Schedule(ladder, tuple(step * every_ms for step in range(steps)), jitter_ms)
 
 
-def _listed_opens(release: Listed) -> tuple[int, ...]:
+def _width(release: WhileWide) -> float:
+    if len(release.ladder) == 1:
+        raise ScheduleError("ladder", release.ladder, "one level leaves nothing to open; add another, or use listed")
+    if not 0.0 < release.width < math.inf:
+        raise ScheduleError("width", release.width, "must be above 0: a band of shares, such as 0.04, or of a mean")
+    return release.width
+
+
+def _key(release: WhileWide) -> str:
+    try:
+        raw = base64.b64decode(release.key, validate=True)
+    except binascii.Error:
+        raw = b""
+    if len(raw) != 32:
+        raise ScheduleError(
+            "key", release.key, "must be 32 bytes in base64, 44 signs; `thaw bulletin --key FILE` says it"
+        )
+    return release.key
+
+
+def _listed_opens(release: Listed | WhileWide) -> tuple[int, ...]:
     if not release.opens and len(release.ladder) == 1:
         return (0,)
     if len(release.opens) != len(release.ladder):
@@ -129,7 +177,12 @@ def _noisy_ladder(release: NoisySampling, sampled_levels: SampledLevels) -> tupl
     for rounds, (before, after) in enumerate(pairwise(ladder), start=1):
         if after <= before:
             raise ScheduleError("rounds", release.rounds, f"the curve no longer rises after {rounds}; use that many")
-    return tuple(ladder)
+    for i, level in enumerate(release.then):
+        _level(f"then[{i}]", level)
+        before = release.then[i - 1] if i else ladder[-1]
+        if level <= before:
+            raise ScheduleError(f"then[{i}]", level, f"must be above the level before it, {before:.6g}; raise it")
+    return (*ladder, *release.then)
 
 
 def _levels(field: str, levels: list[float]) -> tuple[float, ...]:

@@ -17,18 +17,26 @@ from producers.wire.layout import (
     GROUP_TYPE,
     HEADER,
     HEADER_BYTES,
+    KEY_BYTES,
+    KEYED_VERSION,
     MAGIC,
     MAX_REPORTS,
     PACK_BYTES,
+    PLAIN_VERSION,
     PREFIX,
     TOKEN_BYTES,
-    VERSION,
     WORD_BYTES,
     Layout,
     padded,
 )
 
 Buffer = bytes | memoryview
+
+_WRONG_VERSION: Final = (
+    f"answers of this survey cannot be withdrawn: its frames have version {PLAIN_VERSION} and no keys",
+    f"answers of this survey can be withdrawn: its frames have version {KEYED_VERSION}, with keys",
+)
+"""What is said of a frame that has keys and should not, and the other way round."""
 
 
 class FrameError(ValueError):
@@ -58,12 +66,16 @@ class Header:
 
 @dataclass(frozen=True)
 class Reports:
-    """The columns of a frame: tokens (n, 16) u1, answers (n, width) u1, rungs (n,) u1, groups (n,) u2 or None."""
+    """The columns of a frame: tokens (n, 16) u1, answers (n, width) u1, rungs (n,) u1, groups (n,) u2 or None.
+
+    keys (n, 16) u1, for surveys whose answers can be withdrawn, otherwise None.
+    """
 
     tokens: NDArray[np.uint8]
     answers: NDArray[np.uint8]
     rungs: NDArray[np.uint8]
     groups: NDArray[np.uint16] | None
+    keys: NDArray[np.uint8] | None = None
 
     def __len__(self) -> int:
         return len(self.rungs)
@@ -78,11 +90,15 @@ def encode(digest: bytes, window_ms: int, sent_ms: int, shard: int, reports: Rep
         raise ValueError(f"answers must have shape {(count, layout.width)}; got {reports.answers.shape}")
     if (reports.groups is not None) != layout.grouped:
         raise ValueError("groups must be given exactly when the survey has more than one group")
+    if (reports.keys is not None) != layout.keyed:
+        raise ValueError("keys must be given exactly when answers of the survey can be withdrawn")
     length = layout.frame_bytes(count)
     columns = [reports.tokens, reports.answers, reports.rungs.astype("u1")]
     if reports.groups is not None:
         columns.append(reports.groups.astype(GROUP_TYPE))
-    parts = [HEADER.pack(MAGIC, VERSION, length, digest, window_ms, sent_ms, shard, count)]
+    if reports.keys is not None:
+        columns.append(reports.keys)
+    parts = [HEADER.pack(MAGIC, layout.version, length, digest, window_ms, sent_ms, shard, count)]
     for column in columns:
         raw = column.tobytes()
         parts += [raw, bytes(-len(raw) % WORD_BYTES)]
@@ -128,8 +144,8 @@ class Reader(Protocol):
         ...
 
 
-class VersionOne:
-    """The reader of version 1."""
+class ColumnReader:
+    """The reader of version 1, and of version 2 where the survey has keys."""
 
     def header(self, message: Buffer, start: int, length: int) -> Header:
         """Read the header; FrameError if the number of reports cannot be right."""
@@ -141,6 +157,8 @@ class VersionOne:
     def columns(self, message: Buffer, header: Header, layout: Layout) -> Reports:
         """Read the columns; FrameError if the length of the frame does not fit the survey."""
         count, expected = header.count, layout.frame_bytes(header.count)
+        if header.version != layout.version:
+            raise FrameError("key", _WRONG_VERSION[layout.keyed])
         if header.length != expected:
             raise FrameError(
                 "length", f"{count} reports of this survey take {expected} bytes; the frame says {header.length}"
@@ -157,11 +175,12 @@ class VersionOne:
         answers = take(layout.width * count, "u1").reshape(count, layout.width)
         rungs = take(count, "u1")
         groups = take(count, GROUP_TYPE) if layout.grouped else None
-        return Reports(tokens, answers, rungs, groups)
+        keys = take(KEY_BYTES * count, "u1").reshape(count, KEY_BYTES) if layout.keyed else None
+        return Reports(tokens, answers, rungs, groups, keys)
 
 
-READERS: Final[dict[int, Reader]] = {VERSION: VersionOne()}
-"""Readers by version. The worker counts frames of version 1 as they are and translates those of other versions."""
+READERS: Final[dict[int, Reader]] = {PLAIN_VERSION: ColumnReader(), KEYED_VERSION: ColumnReader()}
+"""Readers by version. The worker counts frames of these as they are and translates those of other versions."""
 
 
 def headers(message: Buffer) -> Iterator[Header | FrameError]:

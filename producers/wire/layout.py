@@ -19,6 +19,9 @@ Version 1, little-endian:
     40             columns, each padded with zeros to a multiple of 8:
                    tokens 16 n, answers width n, rungs n, groups 2 n (absent if the survey has one group)
 
+Version 2 is version 1 with one more column at its end: keys, 16 n. Surveys whose answers can be withdrawn have it, and
+no other; `producers.wire.keys` says what a key is. A report of the rung behind the last one is a withdrawal.
+
 `sent` is when a simulated report was sent; a real device writes the public moment at which the rung opened (the
 window's start for rung 0), since the error of its own clock would identify it in every window.
 
@@ -30,6 +33,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 WORD_BYTES: Final = 8
@@ -42,9 +46,10 @@ VERSION_AT: Final = 3
 LENGTH_AT: Final = 4
 PREFIX: Final = struct.Struct("<3sBI")
 
-# Version 1.
-VERSION: Final = 1
-"""What this release writes, and what the compiled loops of the worker read."""
+# Versions 1 and 2.
+PLAIN_VERSION: Final = 1
+KEYED_VERSION: Final = 2
+"""The two that this release writes, and that the compiled loops of the worker read."""
 DIGEST_AT: Final = 8
 DIGEST_BYTES: Final = 8
 WINDOW_AT: Final = 16
@@ -60,6 +65,8 @@ TOKEN_NAME_BYTES: Final = 13
 RUNG_BYTES: Final = 1
 GROUP_BYTES: Final = 2
 GROUP_TYPE: Final = "<u2"
+KEY_BYTES: Final = 16
+"""As long as a token, which is a hash of keys."""
 SMALLEST_REPORT_BYTES: Final = TOKEN_BYTES + 1 + RUNG_BYTES
 
 MAX_REPORTS: Final = 65_536
@@ -68,7 +75,8 @@ PACK_BYTES: Final = MAX_MESSAGE_BYTES - 4096
 """What senders fill: a broker with default settings counts its own headers towards a limit of about 1 MiB."""
 
 SCHEMA_HEADER: Final = ("schema", b"thaw.frame.v1")
-"""The only header of a Kafka record: it says how to read the record and nothing about its sender."""
+"""The only header of a Kafka record: it says how to read the record and nothing about its sender. The same for all
+versions, since a message may hold frames of several."""
 
 
 def padded(size: int) -> int:
@@ -76,22 +84,38 @@ def padded(size: int) -> int:
     return size + -size % WORD_BYTES
 
 
+@lru_cache(maxsize=4_096)
+def _column_bytes(items: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Return the padded lengths of columns with items of these sizes; asked for several times for every frame."""
+    return tuple(padded(size * count) for size in items)
+
+
 @dataclass(frozen=True)
 class Layout:
-    """What a survey fixes about its reports: answer width in bytes and whether a group column is present."""
+    """What a survey fixes about its reports: answer width in bytes, whether there are columns of groups and of keys."""
 
     width: int
     grouped: bool
+    keyed: bool = False
+
+    @property
+    def version(self) -> int:
+        """The version of its frames."""
+        return KEYED_VERSION if self.keyed else PLAIN_VERSION
+
+    @property
+    def _item_bytes(self) -> tuple[int, ...]:
+        groups, keys = (GROUP_BYTES,) * self.grouped, (KEY_BYTES,) * self.keyed
+        return (TOKEN_BYTES, self.width, RUNG_BYTES, *groups, *keys)
 
     @property
     def report_bytes(self) -> int:
         """Bytes of one report over all columns, without padding."""
-        return TOKEN_BYTES + self.width + RUNG_BYTES + (GROUP_BYTES if self.grouped else 0)
+        return sum(self._item_bytes)
 
     def column_bytes(self, count: int) -> tuple[int, ...]:
-        """Return the padded lengths of the columns of `count` reports: tokens, answers, rungs and, if any, groups."""
-        sizes = (TOKEN_BYTES, self.width, RUNG_BYTES) + ((GROUP_BYTES,) if self.grouped else ())
-        return tuple(padded(size * count) for size in sizes)
+        """Return the padded lengths of the columns of `count` reports: tokens, answers, rungs, any groups, any keys."""
+        return _column_bytes(self._item_bytes, count)
 
     def frame_bytes(self, count: int) -> int:
         """Return the length of a frame of `count` reports."""

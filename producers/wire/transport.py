@@ -6,7 +6,7 @@ in another order; the tally is the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,7 +18,26 @@ from producers.wire.shards import partition_of, shards_of
 
 
 class TransportError(RuntimeError):
-    """The broker did not acknowledge. Whether it has the messages is unknown; send the same bytes again."""
+    """The broker did not acknowledge. Whether it has the messages is unknown; send the same bytes again.
+
+    wait_seconds is how long the other side asked to wait before that, 0 if it did not.
+    """
+
+    def __init__(self, message: str, wait_seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.wait_seconds = wait_seconds
+
+
+class RefusedError(TransportError):
+    """Some messages were refused, and nothing was taken of those that were sent with them.
+
+    refused: the reason by the place of each message that will never be taken. postponed: the places of those that may
+    be taken later.
+    """
+
+    def __init__(self, message: str, refused: Mapping[int, str], postponed: frozenset[int] = frozenset()) -> None:
+        super().__init__(message)
+        self.refused, self.postponed = refused, postponed
 
 
 class Message(NamedTuple):
@@ -44,6 +63,7 @@ class Transport(Protocol):
         """Return when the broker has all messages.
 
         Raises:
+            RefusedError: some of them are not taken; send the others again.
             TransportError: the broker did not acknowledge them.
         """
         ...
@@ -64,7 +84,7 @@ class FramedSurvey(Protocol):
 
     @property
     def layout(self) -> Layout:
-        """Width of an answer and whether groups are present."""
+        """Width of an answer and which columns are present."""
         ...
 
 
@@ -76,6 +96,7 @@ def frames_of(
     answers: NDArray[Any],
     rungs: NDArray[np.uint8],
     groups: NDArray[np.uint16] | None = None,
+    keys: NDArray[np.uint8] | None = None,
     *,
     partitions: int,
     limit_bytes: int = PACK_BYTES,
@@ -83,9 +104,9 @@ def frames_of(
     """Group many reports of one survey and window into messages, by partition.
 
     tokens (n, 16); answers (n,) symbols in the dtype of the wire or (n, width) packed bits; rungs (n,); groups (n,),
-    ignored where the survey has one group. The caller makes sure that no two copies of one device are among them.
-    Reports of one shard keep their order. The cost is a sort by shard and one copy of every column; Python works per
-    frame, not per report.
+    ignored where the survey has one group; keys (n, 16), for withdrawable surveys. The caller makes sure that no two
+    copies of one device are among them. Reports of one shard keep their order. The cost is a sort by shard and one copy
+    of every column; Python works per frame, not per report.
     """
     layout = survey.layout
     columns = answer_bytes(answers, layout.width)
@@ -93,15 +114,22 @@ def frames_of(
     order = np.argsort(shards, kind="stable")
     tokens, columns, rungs = _gather(tokens, order), _gather(columns, order), rungs[order]
     picked = groups[order] if layout.grouped and groups is not None else None
+    unlocking = None if keys is None else _gather(keys, order)
     ends = np.cumsum(np.bincount(shards, minlength=survey.shards))
     most = max(layout.fitting(limit_bytes), 1)
     frames: dict[int, list[bytes]] = {}
-    start = 0
+    digest, start = survey.digest, 0
     for shard, end in enumerate(ends.tolist()):
         for first in range(start, end, most):
             part = slice(first, min(first + most, end))
-            reports = Reports(tokens[part], columns[part], rungs[part], None if picked is None else picked[part])
-            frame = encode(survey.digest, window_ms, sent_ms, shard, reports, layout)
+            reports = Reports(
+                tokens[part],
+                columns[part],
+                rungs[part],
+                None if picked is None else picked[part],
+                None if unlocking is None else unlocking[part],
+            )
+            frame = encode(digest, window_ms, sent_ms, shard, reports, layout)
             frames.setdefault(partition_of(shard, partitions), []).append(frame)
         start = end
     return {partition: pack_messages(packed, limit_bytes) for partition, packed in sorted(frames.items())}

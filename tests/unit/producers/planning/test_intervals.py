@@ -106,5 +106,9 @@ def test_values_are_named_or_numbered() -> None:
     for wrong in ("0", "4", "d"):
         with pytest.raises(ValueError, match="sensitive"):
             sensitive_names(wrong, ("a", "b", "c"))
-    with pytest.raises(ValueError, match="values: at most"):
-        value_names("10001")
+    for wrong in ("10001", "0"):
+        with pytest.raises(ValueError, match="values: their number is 1 to"):
+            value_names(wrong)
+    for wrong in ("", " , "):
+        with pytest.raises(ValueError, match="values: give their number, or their names"):
+            value_names(wrong)

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from producers.wire.frames import FrameError, Header, Reports, columns, encode, headers, pack_messages
-from producers.wire.layout import HEADER_BYTES, MAX_MESSAGE_BYTES, MAX_REPORTS, PACK_BYTES, VERSION, Layout
+from producers.wire.keys import key_chain, right_keys
+from producers.wire.layout import (
+    HEADER_BYTES,
+    KEYED_VERSION,
+    MAX_MESSAGE_BYTES,
+    MAX_REPORTS,
+    PACK_BYTES,
+    PLAIN_VERSION,
+    Layout,
+)
 from producers.wire.shards import shards_of
 from tests.support.paths import ROOT
 
 # Packed by hand from the documented layout, not by the code under test. Never edit: devices in the field send these.
 GOLDEN = json.loads((ROOT / "tests" / "vectors" / "wire_v1.json").read_text())
+GOLDEN_KEYED = json.loads((ROOT / "tests" / "vectors" / "wire_v2.json").read_text())
 
 
 def rows(texts: list[str]) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -41,7 +52,7 @@ def test_golden_frames_are_written_and_read(case: dict[str, Any]) -> None:
     assert encode(digest, case["window_ms"], case["sent_ms"], case["shard"], reports, layout) == golden
     (header,) = headers(golden)
     assert header == Header(
-        VERSION, digest, case["window_ms"], case["sent_ms"], case["shard"], len(case["rungs"]), 0, len(golden)
+        PLAIN_VERSION, digest, case["window_ms"], case["sent_ms"], case["shard"], len(case["rungs"]), 0, len(golden)
     )
     assert isinstance(header, Header)
     read = columns(golden, header, layout)
@@ -51,6 +62,29 @@ def test_golden_frames_are_written_and_read(case: dict[str, Any]) -> None:
     assert (read.groups is None) == (reports.groups is None)
     assert read.groups is None or np.array_equal(read.groups, case["groups"])
     assert (shards_of(read.tokens, 65_536) == case["shard"]).all()
+
+
+@pytest.mark.parametrize("case", GOLDEN_KEYED, ids=lambda case: case["name"])
+def test_golden_frames_with_keys_are_written_and_read(case: dict[str, Any]) -> None:
+    golden, layout = bytes.fromhex(case["frame"]), Layout(case["width"], case["groups"] is not None, keyed=True)
+    digest, window_ms = bytes.fromhex(case["digest"]), case["window_ms"]
+    chains = [key_chain(bytes.fromhex(secret), case["ladder_rungs"], digest, window_ms) for secret in case["secrets"]]
+    assert [chain[0].hex() for chain in chains] == case["tokens"]
+    assert [chain[rung + 1].hex() for chain, rung in zip(chains, case["rungs"], strict=True)] == case["keys"]
+    reports = replace(reports_of(case), keys=rows(case["keys"]))
+    assert encode(digest, window_ms, case["sent_ms"], case["shard"], reports, layout) == golden
+    (header,) = headers(golden)
+    assert isinstance(header, Header)
+    assert (header.version, header.count) == (KEYED_VERSION, len(case["rungs"]))
+    read = columns(golden, header, layout)
+    assert read.keys is not None
+    assert [key.tobytes().hex() for key in read.keys] == case["keys"]
+    assert [token.tobytes().hex() for token in read.tokens] == case["tokens"]
+    assert (shards_of(read.tokens, case["shards"]) == case["shard"]).all()
+    assert right_keys(read.tokens, case["rungs"], read.keys, digest, window_ms).all()
+    assert not right_keys(read.tokens, case["rungs"], read.keys, digest, window_ms + 1).any()
+    with pytest.raises(FrameError, match="cannot be withdrawn: its frames have version 1 and no keys"):
+        columns(golden, header, Layout(case["width"], layout.grouped))
 
 
 def damaged(**changes: Any) -> bytes:
@@ -71,9 +105,9 @@ def damaged(**changes: Any) -> bytes:
     ("bad", "reason", "message", "goes_on"),
     [
         (b"", "empty", "no bytes", False),
+        (damaged(version=3), "version", "this worker reads version 1, 2; got 3", True),
         (b"THW", "length", "3 bytes left; a frame has at least 40", False),
         (damaged(magic=b"XYZ"), "magic", "a frame starts with b'THW'; got b'XYZ'", False),
-        (damaged(version=2), "version", "this worker reads version 1; got 2", True),
         (damaged(length=39), "length", "a frame of 39 bytes does not fit", False),
         (damaged(length=41), "length", "a frame of 41 bytes does not fit", False),
         (damaged(length=1 << 31), "length", "does not fit the 104 bytes left", False),
@@ -110,6 +144,15 @@ def test_a_frame_whose_length_contradicts_the_survey_is_refused() -> None:
 
 
 def test_what_cannot_be_a_frame_is_not_written() -> None:
+    with pytest.raises(ValueError, match="keys must be given exactly when"):
+        encode(
+            b"12345678",
+            0,
+            0,
+            0,
+            reports_of(GOLDEN[0]),
+            Layout(GOLDEN[0]["width"], GOLDEN[0]["groups"] is not None, keyed=True),
+        )
     none = Reports(np.zeros((0, 16), np.uint8), np.zeros((0, 1), np.uint8), np.zeros(0, np.uint8), None)
     with pytest.raises(ValueError, match="1 to 65536 reports; got 0; split them"):
         encode(b"12345678", 0, 0, 0, none, Layout(1, False))
