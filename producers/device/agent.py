@@ -26,15 +26,21 @@ from estimators.mechanisms.registry import randomizer_of
 from producers.clock import Clock, system_clock
 from producers.device.accounts import Budget
 from producers.device.budget import UNBOUNDED, BudgetError, Odometer, as_epsilon, cost_units
+from producers.device.bulletins import Bulletins, Verifier
+from producers.device.continuing import continued_chain, ends_early
 from producers.device.drawing import drawn_chain
-from producers.device.encoding import encoded, token_of
+from producers.device.encoding import encoded, token_of, withdrawals
 from producers.device.ledger import Ledger, StoredChain, drawn_together
 from producers.device.noted import noted
 from producers.device.outbox import LIMIT, Outbox, OutgoingReport
-from producers.device.refusal import refusal
+from producers.device.refusal import check_budget, kept_out
 from producers.device.results import ReleaseError, Tick, ValueFixedError
+from producers.device.sealing import Seal
 from producers.device.sending import Sender
-from producers.device.values import same_bytes
+from producers.device.standing import standing_chain
+from producers.device.values import OpenValues, same_bytes
+from producers.device.waking import opening_ms, wakes_ms
+from producers.survey.editions import newest
 from producers.survey.file import PERSON_LIFETIME_EPSILON
 from producers.survey.survey import Survey
 from producers.survey.unlocking import parse_unlock
@@ -59,6 +65,9 @@ class Device:
         shares: per survey name how much it counts when the person's budget is divided between surveys; 1 each if it is
             not given, so that no survey gets less because another one asks more often.
         outbox_limit: reports kept while the broker cannot be reached.
+        verifier: checks bulletins, `producers.survey.signing.verifier`; `bulletins.take` takes them.
+        value_key: 32 random bytes or more, not kept beside the ledger, always the same: with it levels that a survey
+            adds later are released as well; what they are drawn from is kept sealed until the window expires.
         clock: the time, where it is not passed to a call.
     """
 
@@ -73,29 +82,29 @@ class Device:
         unlock: str | None = None,
         shares: Mapping[str, float] | None = None,
         outbox_limit: int = LIMIT,
+        verifier: Verifier | None = None,
+        value_key: bytes | None = None,
         clock: Clock = system_clock,
     ) -> None:
-        self.surveys = {survey.id: survey for survey in surveys}
+        self.surveys = newest(surveys)
         self.caps = dict(caps or {})
         self.lifetime_epsilon = PERSON_LIFETIME_EPSILON if lifetime_epsilon is None else lifetime_epsilon
         if lifetime_epsilon is None:
-            log.info(
-                "no lifetime budget of the person was given: this device spends at most %g over all surveys; pass "
-                "lifetime_epsilon to change it",
-                PERSON_LIFETIME_EPSILON,
-            )
+            without = "no lifetime budget of the person was given: this device spends at most %g over all surveys; "
+            log.info(f"{without}pass lifetime_epsilon to change it", PERSON_LIFETIME_EPSILON)
         self._budget = Budget(
             self.surveys.values(), self.lifetime_epsilon, None if unlock is None else parse_unlock(unlock), shares or {}
         )
-        self._transport, self._clock = transport, clock
+        self._transport, self._clock, self._seal = transport, clock, None if value_key is None else Seal(value_key)
         self._bits = SecureBits()
         self._ledger = Ledger(ledger)
         self._outbox = Outbox(self._ledger, outbox_limit)
+        self.bulletins = Bulletins(self._ledger, verifier)
         self._sender = Sender(self._ledger, self._outbox, transport)
         self._ledger.note(map(noted, self.surveys.values()), self.lifetime_epsilon, unlock)
         self._ticked_ms: int | None = None
         self._warned: set[str] = set()
-        self._values: dict[tuple[str, int], bytes] = {}
+        self._values = OpenValues()
 
     def close(self) -> None:
         """Close the ledger; what is in the outbox is sent after the next start."""
@@ -125,8 +134,7 @@ class Device:
         The first value of a window stands: the same value again returns the stored chain. Overlapping windows may hold
         different values; a value that no window takes any more raises ValueFixedError. Either all windows without a
         chain get one or none does: BudgetError if their first rungs cannot be paid, ParameterError if the survey does
-        not know the value. Returns nothing where the person's cap keeps this device out of the survey (see the log),
-        without consent, and after the survey's end.
+        not know the value. Returns nothing if the person's cap forbids it, without consent, and after the survey's end.
         """
         survey = self._known(survey)
         now_ms = self._clock() if now_ms is None else now_ms
@@ -134,7 +142,7 @@ class Device:
         randomizer_of(survey.mechanism).encode([value], self._bits)
         if not self._takes_part(survey):
             return ()
-        starts = [start for start in survey.windows.starts(now_ms) if survey.asks(start)]
+        starts = [start for start in survey.windows.starts(now_ms) if survey.asks(start, now_ms)]
         plain = same_bytes(value)
         if self._budget.unlocks(survey):
             self._ledger.begin(survey.id, now_ms)
@@ -154,30 +162,37 @@ class Device:
                 f"{error}; the value belongs to {len(starts)} windows, which are answered all or none: nothing was "
                 "released for any of them"
             ) from None
-        # Only for the windows that are open now: the value is forgotten with them.
-        self._values = {key: held for key, held in self._values.items() if key[0] != survey.id or key[1] in starts}
-        for start in starts:
-            if not known[start]:
-                self._values[survey.id, start] = plain
+        self._values.note(survey.id, known, plain)
         if all(chain.answers is None for chain in chains):
-            raise ValueFixedError(f"{survey.id}: the window of {now_ms} has expired and its chain was erased")
-        if not any(self._values.get((survey.id, start), plain) == plain for start in starts):
-            raise ValueFixedError(
-                f"{survey.id}: this window already has a chain for another value; the value of a chain is fixed, since "
-                "a sharper answer about a changed value would cost more than it says; wait for the next window"
-            )
+            raise ValueFixedError(f"{survey.id}: {now_ms} has expired or was taken back; its chain was erased")
+        self._values.check(survey.id, starts, plain)
         return tuple(chains)
 
-    def consent(self, given: bool) -> None:
+    def consent(self, given: bool, now_ms: int | None = None) -> None:
         """Switch this device on or off. Off: nothing more is drawn or sent, and the ledger keeps only what was spent.
 
-        What has left before stays counted. Switched on again, the device answers the windows that follow.
+        What has left of open windows is withdrawn where its survey allows it: `tick` sends the withdrawals, each after
+        a jitter of its own. Other answers stay counted. Switched on again, the device answers the windows that follow.
         """
         if given:
             self._ledger.allow()
         else:
-            self._ledger.wipe()
-            self._values = {}
+            self._ledger.wipe(self._clock() if now_ms is None else now_ms)
+            self._values = OpenValues()
+
+    def withdraw(self, survey: Survey | str, *, window_ms: int | None = None, now_ms: int | None = None) -> int:
+        """Take back what was answered for a survey: for the window that starts at window_ms, or for all open ones.
+
+        Returns the number of windows; `tick` sends the withdrawals, each after a jitter of its own. They are not
+        answered again, and what they cost stays spent. ReleaseError if answers of this survey cannot be withdrawn.
+        """
+        asked = self._known(survey)
+        if not asked.withdrawable:
+            raise ReleaseError(f"{asked.id}: its answers cannot be withdrawn; only withdrawable = true allows it")
+        now_ms = self._clock() if now_ms is None else now_ms
+        kept = [chain.window_ms for chain in self._ledger.kept() if chain.survey_id == asked.id]
+        wanted = [start_ms for start_ms in kept if window_ms in (None, start_ms)]
+        return sum(self._ledger.withdraw(asked.id, start_ms, now_ms) for start_ms in wanted)
 
     def tick(self, now_ms: int | None = None) -> Tick:
         """Release what the schedule has opened, send what is due, erase what has expired.
@@ -186,9 +201,9 @@ class Device:
         unreachable broker does not raise: the log and the result show it.
         """
         now_ms = self._clock() if now_ms is None else now_ms
-        self._ticked_ms = now_ms
-        released, refused = 0, []
-        kept = [chain for chain in self._ledger.kept() if chain.survey_id in self.surveys]
+        self._ticked_ms, released, refused = now_ms, 0, []
+        running = self.surveys.keys() - self._outbox.without_expired(self.surveys.values(), now_ms)
+        kept = [chain for chain in self._ledger.kept() if chain.survey_id in running]
         for chains in drawn_together(chain for chain in kept if now_ms <= chain.expires_ms):
             try:
                 with self._ledger.transaction():
@@ -198,7 +213,7 @@ class Device:
                 self._warn_once(str(error))
         sent = self._flush(now_ms)
         self._ledger.erase_expired(now_ms)
-        self._values = {key: held for key, held in self._values.items() if self._is_open(key, now_ms)}
+        self._values.keep(self.surveys, now_ms)
         return Tick(released, sent, len(self._outbox), tuple(refused))
 
     def release_next(
@@ -221,8 +236,9 @@ class Device:
                 f'{asked.id}: its levels open by the clock; only kind = "on_demand" is released on demand'
             )
         with self._ledger.transaction():
-            chains = [chain for chain in self._ledger.kept() if chain.survey_id == asked.id]
+            chains = [chain for chain in self._ledger.kept() if chain.survey_id == asked.id and now_ms < asked.stops_ms]
             chains = [chain for chain in chains if window_ms in (None, chain.window_ms) and now_ms <= chain.expires_ms]
+            chains = [self._whole(asked, chain) for chain in chains]
             chains = [chain for chain in chains if chain.highest < self._cap(asked, chain.epsilons)]
             if not chains:
                 return None
@@ -238,54 +254,29 @@ class Device:
         """Return when tick has something to do next, None if nothing is foreseen."""
         retry_ms = self._sender.retry_ms
         ready_ms = self._outbox.next_ready_ms() if retry_ms is None else retry_ms
-        moments = [] if ready_ms is None else [ready_ms]
-        for chain in self._ledger.kept():
-            survey = self.surveys.get(chain.survey_id)
-            if survey is None:
-                continue
-            rungs = range(chain.highest + 1, self._cap(survey, chain.epsilons) + 1)
-            opens_ms = [opens for rung in rungs if (opens := self._opening_ms(survey, chain, rung)) is not None]
-            moments += opens_ms
-            if self._ticked_ms is not None and any(opens <= self._ticked_ms for opens in opens_ms):
-                # Refused at the last tick, for the outbox or for the budget; more of that may unlock.
-                unlocks_ms = self._budget.next_unlock_ms(survey, self._ledger.accounts(), self._ticked_ms)
-                moments += [] if unlocks_ms is None else [unlocks_ms]
-        # What was open at the last tick and not released was refused; an immediate retry would only spin.
-        return min((moment for moment in moments if self._ticked_ms is None or moment > self._ticked_ms), default=None)
-
-    def _is_open(self, window: tuple[str, int], now_ms: int) -> bool:
-        survey = self.surveys.get(window[0])
-        return survey is not None and now_ms < survey.windows.end(window[1])
+        kept = [(self.surveys.get(chain.survey_id), chain) for chain in self._ledger.kept()]
+        chains = [(known, chain, self._cap(known, chain.epsilons)) for known, chain in kept if known is not None]
+        accounts = self._ledger.accounts()
+        unlocks_ms = lambda survey, now_ms: self._budget.next_unlock_ms(survey, accounts, now_ms)  # noqa: E731
+        return wakes_ms(chains, ready_ms, self._ticked_ms, unlocks_ms, self.bulletins.rung)
 
     def _known(self, survey: Survey | str) -> Survey:
         wanted = survey.id if isinstance(survey, Survey) else survey
         for known in self.surveys.values():
-            if wanted in (known.id, known.name):
+            if wanted in (*known.ids, known.name):
                 return known
         raise KeyError(f"this device does not take part in {wanted!r}; pass the survey to Device(surveys=...)")
 
     def _cap(self, survey: Survey, epsilons: tuple[float, ...]) -> int:
         """Return the highest rung that the person allows, -1 if none."""
         cap = self.caps.get(survey.name, math.inf)
-        return sum(epsilon <= cap for epsilon in epsilons) - 1
-
-    def _opening_ms(self, survey: Survey, chain: StoredChain, rung: int) -> int | None:
-        """Return when a rung opens by itself; None if it waits for `release_next`."""
-        if rung == 0:
-            return chain.drawn_ms
-        return None if survey.on_demand else survey.opening_ms(chain.window_ms, rung)
+        return sum(epsilon <= cap for epsilon in epsilons[: survey.mechanism.rungs]) - 1
 
     def _takes_part(self, survey: Survey) -> bool:
         """Tell whether the person's cap lets this device answer; says so once in the log where it does not."""
-        if survey.rungs == "any":
-            return True
-        cap, top = self.caps.get(survey.name, math.inf), survey.mechanism.epsilons[-1]
-        if top > cap:
-            self._warn_once(
-                f"{survey.id} is not answered: the person allows {cap:.6g} per window and the top rung costs {top:.6g};"
-                " this survey counts only devices that may release every rung; raise the cap to take part"
-            )
-        return top <= cap
+        if reason := kept_out(survey, self.caps.get(survey.name, math.inf)):
+            self._warn_once(reason)
+        return not reason
 
     def _agreed(self, survey: Survey, starts: Sequence[int]) -> list[int]:
         """Return the windows that may be answered: none without consent, none that was answered before it ended."""
@@ -308,14 +299,28 @@ class Device:
                 f"{survey.id}: the first rung costs {survey.mechanism.epsilons[0]:.6g} per window and the person "
                 f"allows {self.caps[survey.name]:.6g}; nothing was released; raise the cap or remove the survey"
             )
-        chain = self._draw(survey, window_ms, value, now_ms)
+        chain = (
+            standing_chain(self._ledger, survey, window_ms, value, now_ms, self._draw)
+            if survey.standing
+            else self._draw(survey, window_ms, value, now_ms)
+        )
         self._ledger.add(chain)
+        if survey.withdrawable:
+            self._ledger.keep_withdrawals(withdrawals(survey, chain, self._tokens(survey, chain), self._bits))
         if room:
             self._release(survey, chain, 0, now_ms)
         return self._ledger.chain(survey.id, window_ms) or chain
 
     def _draw(self, survey: Survey, window_ms: int, value: Any, now_ms: int) -> StoredChain:
-        return drawn_chain(survey, window_ms, value, now_ms, self._bits)
+        return drawn_chain(survey, window_ms, value, now_ms, self._bits, self._seal)
+
+    def _whole(self, survey: Survey, chain: StoredChain) -> StoredChain:
+        """Return a chain with the levels that its survey has by now, inside the caller's transaction."""
+        if len(chain.epsilons) < survey.mechanism.rungs:
+            chain = continued_chain(self._ledger, self._seal, survey, chain, self._bits)
+            if reason := ends_early(survey, chain):
+                self._warn_once(reason)
+        return chain
 
     def _has_room(self, reports: int) -> bool:
         if self._outbox.has_room(reports):
@@ -330,10 +335,8 @@ class Device:
         together = len(chains) > 1
         if together and not self._has_room(sum(chain.copies for chain in chains)):
             return 0
-        surveys = [self.surveys[chain.survey_id] for chain in chains]
         return sum(
-            self._release_open(survey, chain.window_ms, now_ms, together)
-            for survey, chain in zip(surveys, chains, strict=True)
+            self._release_open(self.surveys[chain.survey_id], chain.window_ms, now_ms, together) for chain in chains
         )
 
     def _release_open(self, survey: Survey, window_ms: int, now_ms: int, room: bool) -> int:
@@ -342,9 +345,10 @@ class Device:
         chain = self._ledger.chain(survey.id, window_ms)
         if chain is None or chain.answers is None:
             return 0
+        chain = self._whole(survey, chain)
         highest = chain.highest
         for rung in range(self._cap(survey, chain.epsilons), highest, -1):
-            opens_ms = self._opening_ms(survey, chain, rung)
+            opens_ms = opening_ms(survey, chain, rung, self.bulletins.rung)
             if opens_ms is None or opens_ms > now_ms:
                 continue
             if not room and not self._has_room(chain.copies):
@@ -362,19 +366,13 @@ class Device:
         unbounded = cost == UNBOUNDED and not any(
             math.isinf(self._price(survey, chain, before)) for before in chain.released
         )
-        increment = UNBOUNDED if unbounded else max(cost - chain.charged_units, 0)
+        increment = UNBOUNDED if unbounded else max(cost - self._ledger.paid_units(chain), 0)
         # What was paid for before is released even if other surveys have used up the budget since.
         if increment != 0:
-            self._check_budget(survey, chain, rung, increment, now_ms)
+            check_budget(self._ledger, self._budget, survey, chain, rung, increment, now_ms)
         self._ledger.release(chain, rung, max(increment, 0), unbounded=unbounded, now_ms=now_ms)
         self._outbox.put(self._encoded(survey, chain, rung, now_ms))
         return chain.copies
-
-    def _check_budget(self, survey: Survey, chain: StoredChain, rung: int, increment: int, now_ms: int) -> None:
-        odometer, accounts = self._ledger.odometer(), self._ledger.accounts()
-        allowance = self._budget.allowance(survey, odometer.spent_units, accounts, now_ms)
-        if not allowance.covers(increment):
-            raise refusal(survey, chain, rung, increment, odometer, accounts, allowance)
 
     def _price(self, survey: Survey, chain: StoredChain, rung: int) -> float:
         """Return what a device must have paid to release a rung.
@@ -385,8 +383,10 @@ class Device:
         return chain.epsilons[-1 if survey.rungs == "independent" else rung]
 
     def _encoded(self, survey: Survey, chain: StoredChain, rung: int, now_ms: int) -> list[OutgoingReport]:
-        tokens = [self._token(survey, chain.window_ms, copy) for copy in range(chain.copies)]
-        return encoded(survey, chain, rung, now_ms, tokens)
+        return encoded(survey, chain, rung, now_ms, self._tokens(survey, chain))
+
+    def _tokens(self, survey: Survey, chain: StoredChain) -> list[bytes]:
+        return [self._token(survey, chain.window_ms, copy) for copy in range(chain.copies)]
 
     def _token(self, survey: Survey, window_ms: int, copy: int) -> bytes:
         return token_of(self._ledger.secret, survey, window_ms, copy)

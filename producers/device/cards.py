@@ -4,34 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import http.client
 import struct
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from producers.device.ledger import Ledger
 from producers.survey.survey import Survey
-from producers.wire.layout import TOKEN_BYTES
+from producers.wire.cards import CLAIM_BYTES, TIMEOUT_SECONDS, CardError, DealerConnection
 
-TIMEOUT_SECONDS = 10.0
+__all__ = ["CardError", "Cards"]
+
 _CLAIM_INPUT = struct.Struct("<5s8sq")
-
-
-class CardError(RuntimeError):
-    """There is no card, so the device does not answer; `again` tells whether asking again may help."""
-
-    def __init__(self, message: str, *, again: bool) -> None:
-        super().__init__(message)
-        self.again = again
-
-
-class _Dealt(msgspec.Struct, frozen=True):
-    block: int
-    card: int
 
 
 class Cards:
@@ -47,9 +30,7 @@ class Cards:
     """
 
     def __init__(self, dealer: str, ledger: str | Path, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        if not dealer.startswith(("https://", "http://")):
-            raise ValueError(f"the dealer's address must begin with https:// or http://; got {dealer!r}")
-        self._url, self._timeout = f"{dealer.rstrip('/')}/deal", timeout_seconds
+        self._dealer = DealerConnection(dealer, timeout_seconds=timeout_seconds)
         file = Ledger(ledger)
         self._secret = file.secret
         file.close()
@@ -63,20 +44,9 @@ class Cards:
         starts = survey.windows.starts(now_ms)
         if len(starts) != 1:
             raise ValueError(f"{survey.id}: a card is for one window, and windows overlap here; use step = size")
-        dealt = self._ask(survey, starts[0])
-        return {"value": label, "block": dealt.block, "card": dealt.card}
-
-    def _ask(self, survey: Survey, window_ms: int) -> _Dealt:
-        claim = hmac.digest(self._secret, _CLAIM_INPUT.pack(b"claim", survey.digest, window_ms), hashlib.sha256)
-        asked = {"survey": survey.id, "window_ms": window_ms, "claim": claim[:TOKEN_BYTES].hex()}
-        request = urllib.request.Request(self._url, msgspec.json.encode(asked), {"Content-Type": "application/json"})
+        claim = hmac.digest(self._secret, _CLAIM_INPUT.pack(b"claim", survey.digest, starts[0]), hashlib.sha256)
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout) as answer:
-                return msgspec.json.decode(answer.read(), type=_Dealt)
-        except urllib.error.HTTPError as error:
-            with error:
-                said = error.read(1_000).decode(errors="replace")
-            again = error.code >= 500
-            raise CardError(f"{survey.id}: the dealer refuses a card ({error.code}): {said}", again=again) from None
-        except (OSError, http.client.HTTPException, msgspec.MsgspecError) as error:
-            raise CardError(f"{survey.id}: no card from {self._url} ({error}); ask again later", again=True) from error
+            dealt = self._dealer.ask(survey.id, starts[0], claim[:CLAIM_BYTES])
+        finally:
+            self._dealer.close()
+        return {"value": label, "block": dealt.block, "card": dealt.card}

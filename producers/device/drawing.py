@@ -8,13 +8,20 @@ import numpy as np
 
 from estimators.exact.randomness import SecureBits, below
 from estimators.mechanisms.registry import randomizer_of
+from producers.device.continuing import sealed_inputs
 from producers.device.ledger import StoredChain
+from producers.device.sealing import Seal
 from producers.survey.survey import Survey
 from producers.wire.transport import answer_bytes
 
 
-def drawn_chain(survey: Survey, window_ms: int, value: Any, now_ms: int, bits: SecureBits) -> StoredChain:
-    """Return a chain for a value with nothing released; ParameterError if the survey does not know the value."""
+def drawn_chain(
+    survey: Survey, window_ms: int, value: Any, now_ms: int, bits: SecureBits, seal: Seal | None
+) -> StoredChain:
+    """Return a chain for a value with nothing released; ParameterError if the survey does not know the value.
+
+    With a seal it holds what levels that are added later need.
+    """
     mechanism = survey.mechanism
     randomizer = randomizer_of(mechanism)
     inputs = randomizer.encode([value], bits)
@@ -33,4 +40,5 @@ def drawn_chain(survey: Survey, window_ms: int, value: Any, now_ms: int, bits: S
         released=(),
         charged_units=0,
         expires_ms=survey.expiry_ms(window_ms),
+        sealed=sealed_inputs(seal, survey, window_ms, inputs),
     )

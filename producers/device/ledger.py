@@ -3,8 +3,8 @@
 What a device sends was committed here first (WAL, synchronous=FULL: a commit survives a power cut). The file is
 readable by its owner only. Restoring an older copy of it would make the device draw answers twice; do not back it up.
 
-The true value is never written: a chain is drawn whole, so nothing needs the value afterwards. Answers are kept until
-their window expires, since higher rungs are released later.
+The true value is never written in the clear: a chain is drawn whole, and what levels that are added later would need is
+sealed with a key that is not here, or not kept. Both go when the window expires, like the answers of rungs to come.
 """
 
 from __future__ import annotations
@@ -15,24 +15,45 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from producers.device.accounts import Account
 from producers.device.budget import Odometer
 from producers.device.noted import NotedSurvey
-from producers.device.schema import SCHEMA_VERSION, SECRET_BYTES, name_of, prepare
+from producers.device.schema import SCHEMA_VERSION, SECRET_BYTES, create_private, name_of, prepare
 
 BUSY_SECONDS = 30.0
 """How long one process waits for another that holds the file."""
 
 _COLUMNS = "survey_id, window_ms, answers, groups, epsilons, jitters_ms, drawn_ms, released, "
-_COLUMNS += "charged_units, expires_ms"
+_COLUMNS += "charged_units, expires_ms, standing, sealed"
 
 
 class LedgerError(RuntimeError):
     """The ledger file cannot be used; the message says what to do."""
+
+
+class Withdrawal(NamedTuple):
+    """A report that withdraws an answer, kept until it is wanted; `jitter_ms` is how much later it is sent."""
+
+    survey_id: str
+    window_ms: int
+    rung: int
+    copy: int
+    shard: int
+    jitter_ms: int
+    frame: bytes
+    expires_ms: int
+
+
+class StandingAnswers(NamedTuple):
+    """The answers of a value that windows repeat, and what was charged for them."""
+
+    answers: bytes
+    groups: tuple[int, ...]
+    charged_units: int
 
 
 @dataclass(frozen=True)
@@ -56,6 +77,10 @@ class StoredChain:
     released: tuple[int, ...]
     charged_units: int
     expires_ms: int
+    standing: bytes | None = field(default=None, repr=False)
+    """Of a survey with standing values: which value the answers belong to."""
+    sealed: bytes | None = field(default=None, repr=False)
+    """What the chain was drawn from, sealed with a key that is not in the ledger."""
 
     @property
     def copies(self) -> int:
@@ -92,7 +117,13 @@ class Ledger:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        _create_private(self.path)
+        try:
+            create_private(self.path)
+        except OSError as error:
+            raise LedgerError(
+                f"the ledger {self.path} cannot be opened for writing ({error.strerror}); name a file in a folder of "
+                "this user"
+            ) from error
         self._log_holds_erased = True
         self.connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
@@ -122,12 +153,13 @@ class Ledger:
         """Note that the person agrees again; windows answered before are not answered a second time."""
         self.connection.execute("UPDATE device SET consent = 1")
 
-    def wipe(self) -> None:
+    def wipe(self, now_ms: int) -> None:
         """Note that the person no longer agrees, and keep nothing but what was spent. Not inside a transaction.
 
         Chains, moments and outgoing reports are erased, and the secret is renewed, so that nobody who finds the file
-        can tell which tokens it made. Of each survey the newest answered window is kept: a second answer for it, under
-        another token, would be counted twice.
+        can tell which tokens it made. What has left and can be withdrawn is: these reports alone stay, until they are
+        acknowledged. Of each survey the newest answered window is kept: a second answer for it, under another token,
+        would be counted twice.
         """
         with self.transaction():
             for survey_id, window_ms in self.connection.execute(
@@ -137,10 +169,53 @@ class Ledger:
                     "UPDATE surveys SET wiped_ms = MAX(COALESCE(wiped_ms, ?1), ?1) WHERE name = ?2",
                     (window_ms, name_of(survey_id)),
                 )
-            for table in ("chains", "releases", "outbox"):
+            self._withdraw("1", (), now_ms)
+            self.connection.execute("DELETE FROM outbox WHERE withdrawal = 0")
+            for table in ("chains", "releases", "withdrawals", "standing"):
                 self.connection.execute(f"DELETE FROM {table}")
             self.connection.execute("UPDATE device SET consent = 0, secret = ?", (os.urandom(SECRET_BYTES),))
         self._truncate_log()
+
+    def keep_withdrawals(self, rows: Iterable[Withdrawal]) -> None:
+        """Store the reports that would withdraw a chain, inside the caller's transaction."""
+        self.connection.executemany(
+            "INSERT INTO withdrawals (survey_id, window_ms, rung, copy, shard, jitter_ms, frame, expires_ms) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            rows,
+        )
+
+    def withdraw(self, survey_id: str, window_ms: int, now_ms: int) -> bool:
+        """Withdraw one chain: nothing more of it leaves but the withdrawal. Not inside a transaction.
+
+        Returns whether there was something to withdraw: an answer that was released and still counts. The window is not
+        answered again; what it cost stays spent.
+        """
+        place = survey_id, window_ms
+        with self.transaction():
+            found = self._withdraw("survey_id = ? AND window_ms = ?", place, now_ms)
+            if found:
+                self.connection.execute(
+                    "DELETE FROM outbox WHERE survey_id = ? AND window_ms = ? AND withdrawal = 0", place
+                )
+                self.connection.execute(
+                    "UPDATE chains SET answers = NULL, sealed = NULL, withdrawn_ms = ? "
+                    "WHERE survey_id = ? AND window_ms = ?",
+                    (now_ms, *place),
+                )
+        self._truncate_log()
+        return found
+
+    def _withdraw(self, condition: str, values: tuple[Any, ...], now_ms: int) -> bool:
+        """Put the withdrawals of chains with a released answer into the outbox, and forget them."""
+        released = "SELECT survey_id, window_ms FROM chains WHERE CAST(released AS TEXT) <> '[]'"
+        found = self.connection.execute(
+            "INSERT INTO outbox (survey_id, window_ms, rung, copy, shard, ready_ms, frame, withdrawal) "
+            "SELECT survey_id, window_ms, rung, copy, shard, MIN(? + jitter_ms, expires_ms), frame, 1 FROM withdrawals "
+            f"WHERE {condition} AND expires_ms >= ? AND (survey_id, window_ms) IN ({released})",
+            (now_ms, *values, now_ms),
+        ).rowcount
+        self.connection.execute(f"DELETE FROM withdrawals WHERE {condition}", values)
+        return found > 0
 
     def wiped_ms(self, survey_id: str) -> int | None:
         """Return the newest window that was answered before the ledger was wiped, None if there is none."""
@@ -206,20 +281,33 @@ class Ledger:
         """Store a new chain; a second one for the same survey and window is refused by the schema."""
         json = msgspec.json.encode
         self.connection.execute(
-            f"INSERT INTO chains ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT INTO chains ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                chain.survey_id,
-                chain.window_ms,
-                chain.answers,
-                json(chain.groups),
-                json(chain.epsilons),
-                json(chain.jitters_ms),
-                chain.drawn_ms,
-                json(chain.released),
-                chain.charged_units,
-                chain.expires_ms,
+                *(chain.survey_id, chain.window_ms, chain.answers),
+                *map(json, (chain.groups, chain.epsilons, chain.jitters_ms)),
+                *(chain.drawn_ms, json(chain.released), chain.charged_units),
+                *(chain.expires_ms, chain.standing, chain.sealed),
             ),
         )
+
+    def standing(self, survey_id: str, mark: bytes) -> StandingAnswers | None:
+        """Return the answers of a value, None if there are none yet."""
+        row = self.connection.execute(
+            "SELECT answers, groups, charged_units FROM standing WHERE survey_id = ? AND mark = ?", (survey_id, mark)
+        ).fetchone()
+        return None if row is None else StandingAnswers(row[0], tuple(msgspec.json.decode(row[1])), row[2])
+
+    def keep_standing(self, survey_id: str, mark: bytes, chain: StoredChain) -> None:
+        """Keep the answers of a chain as those of a value, inside the caller's transaction."""
+        self.connection.execute(
+            "INSERT INTO standing (survey_id, mark, answers, groups) VALUES (?, ?, ?, ?)",
+            (survey_id, mark, chain.answers, msgspec.json.encode(chain.groups)),
+        )
+
+    def paid_units(self, chain: StoredChain) -> int:
+        """Return what was charged for the answers of a chain, in whichever windows they were released."""
+        known = None if chain.standing is None else self.standing(chain.survey_id, chain.standing)
+        return chain.charged_units if known is None else known.charged_units
 
     def begin(self, survey_id: str, now_ms: int) -> None:
         """Note when a survey first asked this device: budgets unlock from then on, also if nothing could be paid."""
@@ -233,6 +321,10 @@ class Ledger:
         execute(
             "UPDATE chains SET released = ?, charged_units = charged_units + ? WHERE survey_id = ? AND window_ms = ?",
             (msgspec.json.encode((*chain.released, rung)), increment, chain.survey_id, chain.window_ms),
+        )
+        execute(
+            "UPDATE standing SET charged_units = charged_units + ? WHERE survey_id = ? AND mark = ?",
+            (increment, chain.survey_id, chain.standing),
         )
         execute(
             "UPDATE device SET spent_units = spent_units + ?, unbounded = unbounded + ?", (increment, int(unbounded))
@@ -268,8 +360,9 @@ class Ledger:
         erased chains. Not inside a transaction.
         """
         erased = self.connection.execute(
-            "UPDATE chains SET answers = NULL WHERE answers IS NOT NULL AND expires_ms < ?", (now_ms,)
+            "UPDATE chains SET answers = NULL, sealed = NULL WHERE answers IS NOT NULL AND expires_ms < ?", (now_ms,)
         ).rowcount
+        self.connection.execute("DELETE FROM withdrawals WHERE expires_ms < ?", (now_ms,))
         if erased or self._log_holds_erased:
             self._truncate_log()
         return erased
@@ -282,19 +375,8 @@ class Ledger:
         self._log_holds_erased = bool(busy)
 
 
-def _create_private(path: Path) -> None:
-    """Create the file for its owner only, or remove the rights of others: SQLite gives its side files the same mode."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        path.chmod(0o600)
-    except OSError as error:
-        raise LedgerError(
-            f"the ledger {path} cannot be opened for writing ({error.strerror}); name a file in a folder of this user"
-        ) from error
-
-
 def _chain(row: tuple[Any, ...]) -> StoredChain:
-    survey_id, window_ms, answers, groups, epsilons, jitters, drawn_ms, released, charged, expires = row
+    survey_id, window_ms, answers, groups, epsilons, jitters, drawn_ms, released, charged, expires, *kept = row
     json = msgspec.json.decode
     return StoredChain(
         survey_id=survey_id,
@@ -308,4 +390,6 @@ def _chain(row: tuple[Any, ...]) -> StoredChain:
         released=tuple(json(released)),
         charged_units=charged,
         expires_ms=expires,
+        standing=kept[0],
+        sealed=kept[1],
     )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from producers.device.ledger import Ledger
+from producers.survey.survey import Survey
+
+log = logging.getLogger(__name__)
 
 LIMIT = 10_000
 """Reports a device keeps while no broker answers. Smaller refuses new rungs sooner; larger only takes disk space."""
@@ -71,3 +75,24 @@ class Outbox:
                 (now_ms, number),
             )
             self._connection.execute("DELETE FROM outbox WHERE id = ?", (number,))
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Delete reports that will never be taken, inside the caller's transaction."""
+        self._connection.executemany("DELETE FROM outbox WHERE id = ?", ((number,) for number in numbers))
+
+    def without_expired(self, surveys: Iterable[Survey], now_ms: int) -> set[str]:
+        """Delete the reports of surveys that have expired, and return their ids; not inside a transaction.
+
+        What was charged for them stays charged.
+        """
+        expired = {survey.id for survey in surveys if now_ms >= survey.stops_ms}
+        for survey_id in expired:
+            dropped = self._connection.execute("DELETE FROM outbox WHERE survey_id = ?", (survey_id,)).rowcount
+            if dropped:
+                log.warning("%s has expired: %d reports that had not left are dropped", survey_id, dropped)
+        return expired
+
+    def postpone(self, numbers: Iterable[int], ready_ms: int) -> None:
+        """Keep reports until later, inside the caller's transaction."""
+        rows = ((ready_ms, number) for number in numbers)
+        self._connection.executemany("UPDATE outbox SET ready_ms = ? WHERE id = ?", rows)

@@ -158,12 +158,13 @@ def _survey(survey: SurveyStatement, suspicion: float) -> str:
 
 def _window(window: WindowStatement, suspicion: float) -> str:
     levels = "".join(_level(level) for level in window.levels) or '<span class="next">nothing yet</span>'
+    taken = "" if window.withdrawn_ms is None else f"<small>taken back {_moment(window.withdrawn_ms)}</small>"
     following = '<span class="next">none</span>'
     if window.following is not None:
         would = highest_percent(suspicion, window.following.epsilon)
         following = f"{_epsilon(window.following.costs)}<small>then at most {would}</small>"
     return (
-        f'<tr><td>{_moment(window.window_ms)}</td><td><div class="levels">{levels}</div></td>'
+        f'<tr><td>{_moment(window.window_ms)}</td><td><div class="levels">{levels}</div>{taken}</td>'
         f"<td>{_epsilon(window.paid)}</td><td>{highest_percent(suspicion, window.epsilon)}</td><td>{following}</td>"
         "</tr>"
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from producers.device.accounts import Account, Allowance
+from producers.device.accounts import Account, Allowance, Budget
 from producers.device.budget import UNBOUNDED, BudgetError, Odometer, as_epsilon
-from producers.device.ledger import StoredChain
+from producers.device.ledger import Ledger, StoredChain
 from producers.survey.survey import Survey
 
 
@@ -29,4 +29,28 @@ def refusal(
         f"{survey.id}, window {chain.window_ms}: rung {rung} (level {survey.mechanism.ladder[rung]:g}) would {price}, "
         f"and {allowance.because} ({odometer.epsilon:.6g} spent on all surveys{': ' if by else ''}{by}); "
         "it is not released"
+    )
+
+
+def check_budget(
+    ledger: Ledger, budget: Budget, survey: Survey, chain: StoredChain, rung: int, increment: int, now_ms: int
+) -> None:
+    """Raise BudgetError unless the budget pays `increment` units for a rung of a chain."""
+    odometer, accounts = ledger.odometer(), ledger.accounts()
+    allowance = budget.allowance(survey, odometer.spent_units, accounts, now_ms)
+    if not allowance.covers(increment):
+        raise refusal(survey, chain, rung, increment, odometer, accounts, allowance)
+
+
+def kept_out(survey: Survey, cap: float) -> str:
+    """Say why a device whose person allows `cap` per window does not answer a survey at all; empty if it does.
+
+    Where all devices must be able to reach the top rung, a lower cap would make rungs depend on the person.
+    """
+    top = survey.mechanism.epsilons[-1]
+    if survey.rungs == "any" or top <= cap:
+        return ""
+    return (
+        f"{survey.id} is not answered: the person allows {cap:.6g} per window and the top rung costs {top:.6g}; this "
+        "survey counts only devices that may release every rung; raise the cap to take part"
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import defaultdict
+from pathlib import Path
 
 import msgspec
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 7
 SECRET_BYTES = 32
 _DIGITS = len("-00000000")
 """What follows the name in a survey id."""
@@ -38,6 +39,39 @@ CREATE TABLE releases (
 );
 """
 
+_WITHDRAWALS = """
+CREATE TABLE withdrawals (
+    survey_id TEXT NOT NULL,
+    window_ms INTEGER NOT NULL,
+    rung INTEGER NOT NULL,
+    copy INTEGER NOT NULL,
+    shard INTEGER NOT NULL,
+    jitter_ms INTEGER NOT NULL,
+    frame BLOB NOT NULL,
+    expires_ms INTEGER NOT NULL,
+    PRIMARY KEY (survey_id, window_ms, copy)
+);
+"""
+
+_STANDING = """
+CREATE TABLE standing (
+    survey_id TEXT NOT NULL,
+    mark BLOB NOT NULL,
+    answers BLOB NOT NULL,
+    groups BLOB NOT NULL,
+    charged_units INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (survey_id, mark)
+);
+"""
+
+_BULLETINS = """
+CREATE TABLE bulletins (
+    survey_id TEXT PRIMARY KEY,
+    number INTEGER NOT NULL,
+    open BLOB NOT NULL
+);
+"""
+
 _SCHEMA = f"""
 CREATE TABLE device (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -59,6 +93,9 @@ CREATE TABLE chains (
     released BLOB NOT NULL,
     charged_units INTEGER NOT NULL DEFAULT 0,
     expires_ms INTEGER NOT NULL,
+    withdrawn_ms INTEGER,
+    standing BLOB,
+    sealed BLOB,
     PRIMARY KEY (survey_id, window_ms)
 );
 CREATE INDEX chains_alive ON chains (expires_ms) WHERE answers IS NOT NULL;
@@ -71,10 +108,14 @@ CREATE TABLE outbox (
     shard INTEGER NOT NULL,
     ready_ms INTEGER NOT NULL,
     frame BLOB NOT NULL,
+    withdrawal INTEGER NOT NULL DEFAULT 0,
     UNIQUE (survey_id, window_ms, rung, copy)
 );
 CREATE INDEX outbox_ready ON outbox (ready_ms);
 {_RELEASES}
+{_WITHDRAWALS}
+{_STANDING}
+{_BULLETINS}
 """
 
 
@@ -95,8 +136,25 @@ def prepare(connection: sqlite3.Connection) -> int:
             connection.execute(f"ALTER TABLE chains DROP COLUMN {column}")
     if version in (1, 2):
         _add_releases(connection)
+    if version in (1, 2, 3):
+        _execute(connection, _WITHDRAWALS)
+        connection.execute("ALTER TABLE chains ADD COLUMN withdrawn_ms INTEGER")
+        connection.execute("ALTER TABLE outbox ADD COLUMN withdrawal INTEGER NOT NULL DEFAULT 0")
+    if version in (1, 2, 3, 4):
+        _execute(connection, _STANDING)
+        connection.execute("ALTER TABLE chains ADD COLUMN standing BLOB")
+    if version in (1, 2, 3, 4, 5):
+        _execute(connection, _BULLETINS)
+    if version in (1, 2, 3, 4, 5, 6):
+        connection.execute("ALTER TABLE chains ADD COLUMN sealed BLOB")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     return SCHEMA_VERSION
+
+
+def create_private(path: Path) -> None:
+    """Create the file for its owner only, or remove the rights of others: SQLite gives its side files the same mode."""
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    path.chmod(0o600)
 
 
 def name_of(survey_id: str) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Sequence
 
 from producers.device.ledger import Ledger
 from producers.device.outbox import Outbox
 from producers.wire.shards import partition_of
-from producers.wire.transport import Message, Transport, TransportError
+from producers.wire.transport import Message, RefusedError, Transport, TransportError
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +41,12 @@ class Sender:
                 self._transport.send(
                     [Message(partition_of(report.shard, partitions), report.frame) for _, report in ready]
                 )
+            except RefusedError as error:
+                self._set_aside([number for number, _ in ready], error, now_ms)
+                continue
             except TransportError as error:
                 self._backoff_ms = min(max(2 * self._backoff_ms, BACKOFF_FIRST_MS), BACKOFF_LAST_MS)
+                self._backoff_ms = min(max(self._backoff_ms, round(error.wait_seconds * 1_000)), BACKOFF_LAST_MS)
                 if self.retry_ms is None:
                     log.warning("reports wait in the outbox: %s; sending again within a minute", error)
                 self.retry_ms = now_ms + self._backoff_ms
@@ -53,3 +58,10 @@ class Sender:
                 self._outbox.remove((number for number, _ in ready), now_ms)
             sent += len(ready)
         return sent
+
+    def _set_aside(self, numbers: Sequence[int], error: RefusedError, now_ms: int) -> None:
+        """Delete what will never be taken, since it would be refused for ever, and keep what may be taken later."""
+        log.warning("%d reports are not taken and %d later: %s", len(error.refused), len(error.postponed), error)
+        with self._ledger.transaction():
+            self._outbox.drop(numbers[place] for place in error.refused)
+            self._outbox.postpone((numbers[place] for place in error.postponed), now_ms + BACKOFF_LAST_MS)

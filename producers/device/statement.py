@@ -56,6 +56,8 @@ class WindowStatement:
     paid: float
     following: NextLevel | None
     """None where nothing more can follow: the top was released, or the answers were erased."""
+    withdrawn_ms: int | None = None
+    """When its person took the answers back."""
 
     @property
     def epsilon(self) -> float:
@@ -218,8 +220,8 @@ def _windows(connection: sqlite3.Connection, waiting: set[tuple[Any, ...]]) -> l
     ):
         moments.setdefault((survey_id, window_ms), []).append(tuple(moment))
     found = []
-    for survey_id, window_ms, drawn_ms, epsilons, charged, kept in connection.execute(
-        "SELECT survey_id, window_ms, drawn_ms, epsilons, charged_units, answers IS NOT NULL FROM chains "
+    for survey_id, window_ms, drawn_ms, epsilons, charged, kept, withdrawn_ms in connection.execute(
+        "SELECT survey_id, window_ms, drawn_ms, epsilons, charged_units, answers IS NOT NULL, withdrawn_ms FROM chains "
         "ORDER BY window_ms DESC, survey_id"
     ):
         costs = [math.inf if cost is None else float(cost) for cost in msgspec.json.decode(epsilons)]
@@ -233,7 +235,8 @@ def _windows(connection: sqlite3.Connection, waiting: set[tuple[Any, ...]]) -> l
             price = cost_units(costs[rung])
             costs_more = math.inf if price < 0 else as_epsilon(max(price - charged, 0))
             following = NextLevel(rung, costs[rung], costs_more)
-        found.append(WindowStatement(survey_id, window_ms, drawn_ms, levels, as_epsilon(charged), following))
+        paid = as_epsilon(charged)
+        found.append(WindowStatement(survey_id, window_ms, drawn_ms, levels, paid, following, withdrawn_ms))
     return found
 
 
@@ -272,16 +275,8 @@ def as_data(statement: Statement, suspicion: float = SUSPICION) -> dict[str, Any
                         "epsilon": _finite(window.epsilon),
                         "paid": window.paid,
                         "may_become": may_become(window.epsilon),
-                        "released": [
-                            {
-                                "rung": level.rung,
-                                "epsilon": _finite(level.epsilon),
-                                "released_ms": level.released_ms,
-                                "sent_ms": level.sent_ms,
-                                "waiting": level.waiting,
-                            }
-                            for level in window.levels
-                        ],
+                        "withdrawn_ms": window.withdrawn_ms,
+                        "released": [_level_data(level) for level in window.levels],
                         "next": None
                         if window.following is None
                         else {
@@ -296,6 +291,16 @@ def as_data(statement: Statement, suspicion: float = SUSPICION) -> dict[str, Any
             }
             for survey in statement.surveys
         ],
+    }
+
+
+def _level_data(level: Level) -> dict[str, Any]:
+    return {
+        "rung": level.rung,
+        "epsilon": _finite(level.epsilon),
+        "released_ms": level.released_ms,
+        "sent_ms": level.sent_ms,
+        "waiting": level.waiting,
     }
 
 

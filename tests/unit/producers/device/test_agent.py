@@ -55,7 +55,7 @@ def test_nothing_is_released_after_the_window_has_expired_and_its_value_is_erase
         device.tick(WEEK)
         device.tick(asked.expiry_ms(WEEK) + 1)
         assert rungs(transport, asked) == [0]
-        with pytest.raises(ValueFixedError, match=r"expired and its chain was erased"):
+        with pytest.raises(ValueFixedError, match=r"has expired or was taken back; its chain was erased"):
             device.observe(asked, "green", WEEK)
 
 

@@ -165,8 +165,12 @@ def test_erased_answers_leave_all_files_as_soon_as_no_other_process_reads(tmp_pa
 
 
 def make_older(ledger: Ledger, version: int) -> None:
-    """Take away what version 3 added."""
-    for table in ("surveys", "releases"):
+    """Take away what versions 3 to 7 added."""
+    ledger.connection.execute("ALTER TABLE chains DROP COLUMN sealed")
+    ledger.connection.execute("ALTER TABLE chains DROP COLUMN standing")
+    ledger.connection.execute("ALTER TABLE chains DROP COLUMN withdrawn_ms")
+    ledger.connection.execute("ALTER TABLE outbox DROP COLUMN withdrawal")
+    for table in ("surveys", "releases", "withdrawals", "standing", "bulletins"):
         ledger.connection.execute(f"DROP TABLE {table}")
     for column in ("lifetime_epsilon", "unlock", "consent"):
         ledger.connection.execute(f"ALTER TABLE device DROP COLUMN {column}")
@@ -237,9 +241,9 @@ def test_files_that_are_no_ledgers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match=r"rubbish is not a ledger that can be read .* move it away"):
         Ledger(rubbish)
     newer = Ledger(tmp_path / "newer")
-    newer.connection.execute("PRAGMA user_version = 4")
+    newer.connection.execute("PRAGMA user_version = 8")
     newer.close()
-    with pytest.raises(LedgerError, match="has ledger version 4; this program reads version 3"):
+    with pytest.raises(LedgerError, match="has ledger version 8; this program reads version 7"):
         Ledger(tmp_path / "newer")
     with pytest.raises(LedgerError, match=r"cannot be opened for writing \(No such file or directory\); name a file"):
         Ledger(tmp_path / "nowhere" / "ledger")

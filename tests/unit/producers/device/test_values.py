@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -40,8 +41,10 @@ def test_after_its_window_the_value_is_in_no_object_of_the_device(tmp_path: Path
 
 
 def _bytes_of(device: Device) -> list[bytes]:
-    """Return all bytes that the device refers to, directly or through its own containers."""
+    """Return all bytes that the device refers to, directly or through its own objects and containers."""
     found: list[bytes] = []
-    for held in gc.get_referents(device.__dict__):
-        found += [entry for entry in (held, *gc.get_referents(held)) if isinstance(entry, bytes)]
+    held = gc.get_referents(device.__dict__)
+    for _ in range(3):
+        found += [entry for entry in held if isinstance(entry, bytes)]
+        held = gc.get_referents(*(entry for entry in held if not isinstance(entry, type | ModuleType)))
     return found
