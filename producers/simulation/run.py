@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from producers.simulation.fleet import BlockWindow, Columns, Plan
 from producers.survey.survey import Survey
+from producers.wire.cards import Dealt
 from producers.wire.transport import frames_of
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,22 @@ class Watch(Protocol):
         ...
 
 
+class CardSource(Protocol):
+    """Where a fleet gets its cards, for surveys whose decks are dealt."""
+
+    def ask(self, plan: Plan, window_ms: int, block: int) -> None:
+        """Begin to ask for the cards of a block of devices, unless that was begun before."""
+        ...
+
+    def ready(self, plan: Plan, window_ms: int, block: int) -> bool:
+        """Tell whether every device of the block has had its answer."""
+        ...
+
+    def take(self, plan: Plan, window_ms: int, block: int) -> list[Dealt | None]:
+        """Return the card of every device of the block, None for those that got none."""
+        ...
+
+
 @dataclass
 class Progress:
     """Counters of a running fleet."""
@@ -117,15 +134,17 @@ class FleetRun:
         journal: Path | None = None,
         truths: Truths | None = None,
         watch: Watch | None = None,
+        cards: CardSource | None = None,
         stopping: Callable[[], bool] = lambda: False,
         on_progress: Callable[[Progress], None] = lambda _: None,
     ) -> None:
         self.plans, self.publisher, self.now_ms = plans, publisher, now_ms
         self.tick_ms, self.live, self.windows, self.rate = tick_ms, live, windows, rate
         self.process, self.processes = process, processes
-        self.journal, self.truths, self.watch = journal, truths, watch
+        self.journal, self.truths, self.watch, self.cards = journal, truths, watch, cards
         self.stopping, self.on_progress = stopping, on_progress
         self.progress = Progress()
+        self._opening: list[tuple[Plan, int, int]] = []
         self._active: list[BlockWindow] = []
         self._next_window = [plan.first_window_ms for plan in plans]
         self._in_flight: deque[_Tick] = deque()
@@ -150,7 +169,7 @@ class FleetRun:
             self.on_progress(self.progress)
             if self.rate:
                 self._wait_seconds(paced_reports / self.rate - (time.monotonic() - started))
-            if not self._active and not self._in_flight and not self._more_windows():
+            if not self._opening and not self._active and not self._in_flight and not self._more_windows():
                 break
         self._drain(limit_bytes=0)
         self._settle(final=True)
@@ -189,13 +208,34 @@ class FleetRun:
     def _open_windows(self, until_ms: int) -> None:
         for i, plan in enumerate(self.plans):
             while self._window_left(i) and self._next_window[i] < until_ms:
-                window_ms = self._next_window[i]
+                self._opening += self._blocks(plan, self._next_window[i])
                 self._next_window[i] += plan.survey.windows.step_ms
-                for block in range(self.process, plan.blocks, self.processes):
-                    if not self._journalled(plan, window_ms, block):
-                        self._active.append(BlockWindow(plan, window_ms, block))
-                        if self.watch is not None:
-                            self.watch.opened(self._active[-1])
+        opening, self._opening = self._opening, []
+        for plan, window_ms, block in opening:
+            cards = None
+            if self.cards is not None and _is_dealt(plan):
+                self.cards.ask(plan, window_ms, block)
+                if not self.cards.ready(plan, window_ms, block):
+                    self._opening.append((plan, window_ms, block))
+                    continue
+                cards = self.cards.take(plan, window_ms, block)
+            self._active.append(BlockWindow(plan, window_ms, block, cards))
+            if self.watch is not None:
+                self.watch.opened(self._active[-1])
+        self._ask_ahead()
+
+    def _ask_ahead(self) -> None:
+        """Ask for the cards of the next windows, as soon as a dealer deals them."""
+        for i, plan in enumerate(self.plans):
+            early_ms = self._next_window[i] - plan.survey.skew_ms
+            if self.cards is not None and _is_dealt(plan) and self._window_left(i) and early_ms <= self.now_ms():
+                for place in self._blocks(plan, self._next_window[i]):
+                    self.cards.ask(*place)
+
+    def _blocks(self, plan: Plan, window_ms: int) -> list[tuple[Plan, int, int]]:
+        """Return the blocks of devices whose window is this process's and was not delivered by an earlier one."""
+        own = range(self.process, plan.blocks, self.processes)
+        return [(plan, window_ms, block) for block in own if not self._journalled(plan, window_ms, block)]
 
     def _send_tick(self, tick_end: int) -> int:
         grouped: dict[tuple[int, int], list[tuple[BlockWindow, slice]]] = {}
@@ -229,6 +269,7 @@ class FleetRun:
             columns.answers,
             columns.rungs,
             columns.groups,
+            columns.keys if survey.withdrawable else None,
             partitions=self.publisher.partitions,
         )
         return [
@@ -288,7 +329,7 @@ class FleetRun:
         truth = {
             "numerators": numerators.tolist(),
             "denominators": denominators.tolist(),
-            "devices": int((block.acked >= 0).sum()),
+            "devices": int(((block.acked >= 0) & (block.acked < block.plan.survey.mechanism.rungs)).sum()),
             "settled": settled,
             "blocks": block.plan.blocks,
         }
@@ -301,24 +342,33 @@ class FleetRun:
         if self.journal is None:
             return
         numerators, denominators = block.truth()
-        path = journal_path(self.journal, block.plan.survey.id, block.window_ms, block.block, settled=settled)
-        draft = path.with_suffix(".draft.npz")
-        np.savez(
-            draft,
-            survey=np.array(block.plan.survey.id),
-            window_ms=np.array(block.window_ms),
-            tokens=block.tokens,
-            acked=block.acked,
-            numerators=numerators,
-            denominators=denominators,
-            settled=np.array(settled),
-        )
-        draft.replace(path)
+        survey = block.plan.survey
+        # The whole survey last: its file says that the block is done.
+        of_tiers = [(tier.id, block.acked_of_tiers[tier.tier]) for tier in survey.tier_surveys if tier.tier is not None]
+        for survey_id, acked in [*of_tiers, (survey.id, block.acked)]:
+            path = journal_path(self.journal, survey_id, block.window_ms, block.block, settled=settled)
+            draft = path.with_suffix(".draft.npz")
+            np.savez(
+                draft,
+                survey=np.array(survey_id),
+                window_ms=np.array(block.window_ms),
+                tokens=block.tokens,
+                acked=acked,
+                numerators=numerators,
+                denominators=denominators,
+                settled=np.array(settled),
+            )
+            draft.replace(path)
 
 
 def journal_path(folder: Path, survey_id: str, window_ms: int, block: int, *, settled: bool = True) -> Path:
     """Return the file of acknowledged tokens of a block; `settled` once everything of the block was delivered."""
     return folder / f"{survey_id}.{window_ms}.{block}.{'settled' if settled else 'open'}.npz"
+
+
+def _is_dealt(plan: Plan) -> bool:
+    """Tell whether devices answer with cards that somebody hands out."""
+    return bool(plan.survey.mechanism.cards)
 
 
 def _all_done(flights: Sequence[_Flight]) -> bool:

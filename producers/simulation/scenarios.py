@@ -36,6 +36,10 @@ class Scenario:
     """Mean of an exponential delay of every report."""
     duplicate: float = 0.0
     """Chance that a report is sent a second time, later."""
+    withdraw: float = 0.0
+    """Chance that a device takes its answers of a window back, whatever its value."""
+    needs: str = ""
+    """Field of the survey file that must be true, or hold tiers, with its table."""
     jump_window: int | None = None
     """Window number (counted from the fleet's first) from which on `jump_value` has `jump_share`."""
     jump_value: int = 0
@@ -76,12 +80,36 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario("duplicates", "every fifth report is sent twice", duplicate=0.2),
         Scenario(
             "city",
-            "drift, churn, stoppers, delays and duplicates together",
+            "drift, churn, stoppers, delays and duplicates together; some withdraw, where they can",
             drift=0.4,
             presence=0.8,
             stop_early=0.3,
             delay_ms=150,
             duplicate=0.05,
+            withdraw=0.1,
+        ),
+        Scenario(
+            "withdrawals",
+            "a fifth of the devices take their answers back, at any time; delays and duplicates besides",
+            withdraw=0.2,
+            needs="withdrawable",
+            delay_ms=150,
+            duplicate=0.1,
+        ),
+        Scenario(
+            "standing",
+            "people keep a value for twenty windows and repeat its answers meanwhile; delays and duplicates besides",
+            needs="window.standing",
+            delay_ms=150,
+            duplicate=0.1,
+        ),
+        Scenario(
+            "tiers",
+            "three audiences, each with the answers up to a rung of its own; a third of the users stop early",
+            stop_early=0.3,
+            needs="tiers",
+            delay_ms=150,
+            duplicate=0.1,
         ),
         Scenario("jump", "one value jumps to half of the fleet after five windows", jump_window=5),
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from producers.survey.survey import Survey
+from producers.survey.tiers import Tier
 from producers.wire.transport import Message, TransportError
 from streams.kafka.messages import FetchBatch, Outgoing, PublishError, Record
 from streams.kafka.reader import Held
@@ -29,6 +31,23 @@ SURVEY: Survey = survey(
     shards="shards = 4",
     lifetime="lifetime = 1e6",
 )
+
+
+def continuing_pair() -> tuple[Survey, Survey]:
+    """Return a survey, and one that continues it."""
+    values, ladder = f"values = {[f'v{value}' for value in range(VALUES)]}", [6.0, 12.0, 20.0]
+    common = {"values": values, "retention": 'retention = "2m"', "lifetime": "lifetime = 1e6"}
+    shorter = survey(**common, ladder=f"ladder = {ladder[:2]}", opens='opens = ["0s", "10s"]', shards="shards = 4")
+    named = f'continues = "{shorter.id}"\nshards = 4'
+    return shorter, survey(**common, ladder=f"ladder = {ladder}", shards=named)
+
+
+WITHDRAWABLE: Survey = replace(SURVEY, withdrawable=True)
+STANDING: Survey = replace(SURVEY, standing=True)
+TIERED: Survey = replace(WITHDRAWABLE, tiers=(Tier("public", 0), Tier("partners", 1), Tier("owner", 2)))
+"""What may be known of answers that are taken back, too: a withdrawal concerns every tier."""
+SHORTER, CONTINUING = continuing_pair()
+"""A survey with the first two of the levels, and one that adds the third while windows are answered."""
 WINDOW_MS = SURVEY.windows.size_ms
 
 

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from producers.survey.survey import Survey
 from producers.wire.shards import partition_of
 from streams.store.counters import REASONS
-from tests.simulation.bus import DEVICES, PARTITIONS, SURVEY, TOPIC, VALUES, WINDOW_MS, WORKERS, Crash
+from tests.simulation.bus import DEVICES, PARTITIONS, TOPIC, VALUES, WINDOW_MS, WORKERS, Crash
 from tests.simulation.world import World
 from tests.support.reports import Report, frame_of, shard_of, token_in
 
@@ -39,7 +40,7 @@ class Emit:
         number = self.device % DEVICES
         world.wires[number].held = self.held
         label = f"v{self.value % VALUES}"
-        world.on_device(number, lambda device: (device.observe(SURVEY, label), device.tick()))
+        world.on_device(number, lambda device: (device.observe(world.asked, label), device.tick()))
         world.wires[number].held = False
 
 
@@ -55,24 +56,32 @@ class Late:
     windows: int = 0
 
     def run(self, world: World) -> None:
-        window_ms = SURVEY.windows.latest(world.clock()) - self.windows * WINDOW_MS
+        self.of(world.asked, world)
+
+    def of(self, asked: Survey, world: World) -> None:
+        """Let it happen with the frames of a survey."""
+        window_ms = asked.windows.latest(world.clock()) - self.windows * WINDOW_MS
         by_partition: dict[int, list[Report]] = {}
-        for report in made_reports(self.reports):
-            by_partition.setdefault(partition_of(shard_of(report.token, SURVEY), PARTITIONS), []).append(report)
+        for report in made_reports(self.reports, asked, window_ms):
+            by_partition.setdefault(partition_of(shard_of(report.token, asked), PARTITIONS), []).append(report)
         for partition, reports in by_partition.items():
             early = {
-                shard_of(report.token, SURVEY) for report in reports if not opened(report, window_ms, world.clock())
+                shard_of(report.token, asked)
+                for report in reports
+                if not opened(report, asked, window_ms, world.clock())
             }
-            genuine = [(window_ms, report) for report in reports if shard_of(report.token, SURVEY) not in early]
-            _, offset = world.bus.append(partition, message_of(reports, window_ms), genuine)
+            genuine = [(window_ms, report) for report in reports if shard_of(report.token, asked) not in early]
+            _, offset = world.bus.append(partition, message_of(reports, asked, window_ms), genuine)
             for shard in early:
-                frame = message_of([some for some in reports if shard_of(some.token, SURVEY) == shard], window_ms)
+                some = [report for report in reports if shard_of(report.token, asked) == shard]
+                frame = message_of(some, asked, window_ms)
                 world.expected_dead.add((f"{TOPIC}[{partition}]@{offset}", "early", frame))
 
 
-def opened(report: Report, window_ms: int, now_ms: int) -> bool:
+def opened(report: Report, asked: Survey, window_ms: int, now_ms: int) -> bool:
     """Tell whether the rung of a report is open at this time, but for the skew that the survey allows."""
-    return not report.rung or now_ms >= window_ms + WINDOW_MS + SURVEY.accepted_ms[report.rung - 1]
+    always = report.rung in (0, asked.mechanism.rungs)
+    return always or now_ms >= window_ms + WINDOW_MS + asked.accepted_ms[report.rung - 1]
 
 
 @dataclass(frozen=True)
@@ -93,17 +102,18 @@ class Duplicate:
         if any(reason in ("future", "early") for reason, _ in dead):
             return  # by now its window may have begun, and its rung may be open
         _, offset = world.bus.append(partition, again.value, again.genuine)
+        # What is wrong with single reports is not looked at once their window takes none.
+        of_reports = ("rung", "token", "answer", *(["key"] if world.asked.withdrawable else []))
         world.expected_dead |= {
             (f"{TOPIC}[{partition}]@{offset}", reason, frame)
             for reason, frame in dead
-            # What is wrong with single reports is not looked at once their window takes none.
-            if reason not in ("rung", "token", "answer") or not expired(frame, world.clock())
+            if reason not in of_reports or not expired(frame, world.asked, world.clock())
         }
 
 
-def expired(frame: bytes, now_ms: int) -> bool:
+def expired(frame: bytes, asked: Survey, now_ms: int) -> bool:
     """Tell whether a frame comes too late for its window."""
-    return now_ms >= int.from_bytes(frame[16:24], "little") + WINDOW_MS + SURVEY.retention_ms
+    return now_ms >= int.from_bytes(frame[16:24], "little") + WINDOW_MS + asked.retention_ms
 
 
 @dataclass(frozen=True)
@@ -133,13 +143,14 @@ class Corrupt:
     good_after: bool = False
 
     def run(self, world: World) -> None:
-        window_ms = SURVEY.windows.latest(world.clock())
+        asked = world.asked
+        window_ms = asked.windows.latest(world.clock())
         partition = 0
-        before = made_reports([(8, 0, 1)]) if self.good_before and self.reason != "empty" else []
-        after = made_reports([(12, 0, 2)]) if self.good_after and self.reason != "empty" else []
+        before = made_reports([(8, 0, 1)], asked, window_ms) if self.good_before and self.reason != "empty" else []
+        after = made_reports([(12, 0, 2)], asked, window_ms) if self.good_after and self.reason != "empty" else []
         # No rung above the first is open before the next window begins.
-        bad = damaged(self.reason, window_ms + WINDOW_MS if self.reason == "early" else window_ms)
-        head, tail = message_of(before, window_ms), message_of(after, window_ms)
+        bad = damaged(self.reason, asked, window_ms + WINDOW_MS if self.reason == "early" else window_ms)
+        head, tail = message_of(before, asked, window_ms), message_of(after, asked, window_ms)
         if self.reason in ("length", "magic"):
             bad, tail, after = bad + tail, b"", []
         genuine = [(window_ms, report) for report in [*before, *after]]
@@ -164,7 +175,7 @@ class CloseWindow:
 
     def run(self, world: World) -> None:
         now_ms = world.clock()
-        world.clock.advance(SURVEY.windows.end(SURVEY.windows.latest(now_ms)) - now_ms)
+        world.clock.advance(world.asked.windows.end(world.asked.windows.latest(now_ms)) - now_ms)
         world.tick_devices()
         world.estimate()
 
@@ -284,7 +295,7 @@ class DeviceCrash:
         else:
             world.wires[number].crash = self.where
         label = f"v{self.value % VALUES}"
-        world.on_device(number, lambda it: (it.observe(SURVEY, label), it.tick()))
+        world.on_device(number, lambda it: (it.observe(world.asked, label), it.tick()))
         world.wires[number].crash = ""
         # What was armed may not have gone off; then it dies now.
         world.kill_device(number)
@@ -294,41 +305,41 @@ def _die(*_: object) -> None:
     raise Crash
 
 
-def made_reports(numbers: Sequence[tuple[int, int, int]]) -> list[Report]:
-    """Return reports of (user, rung, answer); user u is of shard u mod shards."""
-    return [
-        Report(
-            token_in(user % SURVEY.shards, user, SURVEY),
-            rung % SURVEY.mechanism.rungs,
-            bytes([answer % VALUES]),
-        )
-        for user, rung, answer in numbers
-    ]
+def made_reports(numbers: Sequence[tuple[int, int, int]], asked: Survey, window_ms: int) -> list[Report]:
+    """Return reports of (user, rung, answer); user u is of shard u mod shards; the rung behind the last withdraws."""
+    shards, rungs = asked.shards, asked.mechanism.rungs + asked.withdrawable
+    made = []
+    for user, number, answer in numbers:
+        rung = number % rungs
+        named = token_in(user % shards, user, asked, window_ms)
+        made.append(Report(named, rung, bytes([answer % VALUES if rung < asked.mechanism.rungs else 0])))
+    return made
 
 
-def message_of(reports: Sequence[Report], window_ms: int) -> bytes:
+def message_of(reports: Sequence[Report], asked: Survey, window_ms: int) -> bytes:
     """Return one frame for each run of reports of one shard, back to back."""
     by_shard: dict[int, list[Report]] = {}
     for report in reports:
-        by_shard.setdefault(shard_of(report.token, SURVEY), []).append(report)
-    return b"".join(frame_of(SURVEY, some, window_ms=window_ms) for some in by_shard.values())
+        by_shard.setdefault(shard_of(report.token, asked), []).append(report)
+    return b"".join(frame_of(asked, some, window_ms=window_ms) for some in by_shard.values())
 
 
-def damaged(reason: str, window_ms: int) -> bytes:
+def damaged(reason: str, asked: Survey, window_ms: int) -> bytes:
     """Return a frame of partition 0 that is wrong in exactly one way."""
-    good = message_of(made_reports([(0, 0, 3)]), window_ms)
+    good = message_of(made_reports([(0, 0, 3)], asked, window_ms), asked, window_ms)
     if reason == "empty":
         return b""
     if reason in ("rung", "early"):
-        return good[:64] + (b"\x07" if reason == "rung" else b"\x02") + good[65:]
+        return good[:64] + (b"\x07" if reason == "rung" else b"\x01") + good[65:]
     position, raw = {
         "magic": (0, b"X"),
-        "version": (3, b"\x02"),
+        "version": (3, b"\x09"),
+        "key": (72, bytes(16)) if asked.withdrawable else (3, b"\x02"),
         "length": (4, struct.pack("<I", 1 << 31)),
         "survey": (8, bytes(8)),
         "window": (16, struct.pack("<q", window_ms + 1)),
         "future": (16, struct.pack("<q", window_ms + 60 * WINDOW_MS)),
-        "shard": (32, struct.pack("<H", SURVEY.shards)),
+        "shard": (32, struct.pack("<H", asked.shards)),
         "partition": (32, struct.pack("<H", 1)),
         "count": (34, struct.pack("<I", 0)),
         "token": (53, b"\x01"),

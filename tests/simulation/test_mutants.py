@@ -10,17 +10,21 @@ from typing import Any
 import pytest
 
 from producers.device.agent import Device
+from producers.device.encoding import token_of
 from producers.device.ledger import StoredChain
+from producers.survey.survey import Survey
 from producers.wire.shards import partition_of
 from producers.wire.transport import Message
 from streams.kafka.messages import FetchBatch
 from streams.store.contract import ShardBatch
 from streams.store.counters import Counters
+from streams.worker import tiers
 from streams.worker.applier import Applied, Applier
 from streams.worker.retry import RestartRequired
 from streams.worker.table import Folded
-from tests.simulation.operations import play
-from tests.simulation.test_reproductions import SCRIPTS
+from tests.simulation.bus import CONTINUING, SHORTER, TIERED
+from tests.simulation.operations import Late, Op, Work, play
+from tests.simulation.test_reproductions import LEVELS_ADDED, SCRIPTS
 from tests.simulation.world import World
 from tests.support.memory_store import MemoryReportLog, MemoryStore
 from tests.support.plain_table import PlainTable
@@ -102,6 +106,11 @@ class DrawsAgain(Device):
         return super()._chain_for(*arguments)
 
 
+class NamesEachSurveyAnew(Device):
+    def _token(self, survey: Survey, window_ms: int, copy: int) -> bytes:
+        return token_of(self._ledger.secret, replace(survey, continued=()), window_ms, copy)
+
+
 CONTRADICTION = "is unreadable: not a tally"
 """A worker has noticed that a log contradicts its tally, and has set it aside: a correct system never gets there."""
 
@@ -121,3 +130,16 @@ MUTANTS: list[tuple[str, dict[str, Any], str]] = [
 def test_a_broken_part_is_found_out(name: str, parts: dict[str, Any], complaint: str) -> None:
     with World(**parts) as world, pytest.raises(AssertionError, match=complaint):
         play(world, SCRIPTS[name])
+
+
+def test_a_tier_that_is_told_too_much_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "known", lambda _survey, reports: reports)
+    script: list[Op] = [Late(((0, 0, 1), (0, 2, 5)), windows=2), Work(0, 9), Work(1, 9)]
+    with World(asked=TIERED) as world, pytest.raises(AssertionError, match=r"colour\.p.*, window .* users expected"):
+        play(world, script)
+
+
+def test_a_chain_that_goes_on_under_another_token_is_found_out() -> None:
+    broken = World(asked=SHORTER, later=CONTINUING, device=NamesEachSurveyAnew)
+    with broken as world, pytest.raises(AssertionError, match="device 0, window"):
+        play(world, LEVELS_ADDED)

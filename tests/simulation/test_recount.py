@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,9 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from streams.repair import engines
-from streams.repair.engines import DuckDB
-from tests.simulation.bus import SURVEY, TOPIC, Reading
-from tests.simulation.test_simulation import Story
+from streams.repair.engines import DuckDB, Engine
+from tests.simulation.bus import TOPIC, Reading
+from tests.simulation.test_simulation import Story, WithdrawnStory
 from tests.support.exports import STORIES, busy_bench, compared, export
 from tests.support.reports import SURVEYS, SurveyDict
 
@@ -20,21 +22,28 @@ SEEDS = range(3)
 
 
 class RecountedStory(Story):
-    """At its end the topic is exported and counted by DuckDB."""
+    """At its end the topic is exported and counted by another engine."""
+
+    engine: Callable[[], AbstractContextManager[Engine]] = DuckDB
 
     def finish(self) -> None:
         super().finish()
-        with tempfile.TemporaryDirectory() as folder, DuckDB() as engine:
-            export(Path(folder), Reading(self.world.bus), SurveyDict(SURVEY), clock=self.world.clock, topic=TOPIC)
-            found = compared(Path(folder), self.world.store, [SURVEY], engine, topic=TOPIC)
+        with tempfile.TemporaryDirectory() as folder, self.engine() as engine:
+            export(Path(folder), Reading(self.world.bus), SurveyDict(self.asked), clock=self.world.clock, topic=TOPIC)
+            found = compared(Path(folder), self.world.store, [self.asked], engine, topic=TOPIC)
         wrong = [verdict for _, some in found for verdict in some if verdict.status != "equal"]
-        assert not wrong, f"DuckDB counts otherwise: {wrong}"
+        assert not wrong, f"the engine counts otherwise: {wrong}"
         counted = {verdict.window_ms for _, some in found for verdict in some}
-        assert counted >= set(self.world.store.estimates.window_starts(SURVEY.id))
+        assert counted >= set(self.world.store.estimates.window_starts(self.asked.id))
 
 
-def test_duckdb_counts_every_story_like_the_worker() -> None:
-    run_state_machine_as_test(RecountedStory, settings=settings(max_examples=12, stateful_step_count=25))
+class RecountedWithdrawals(WithdrawnStory, RecountedStory):
+    """The same with answers that can be withdrawn."""
+
+
+@pytest.mark.parametrize("story", [RecountedStory, RecountedWithdrawals])
+def test_duckdb_counts_every_story_like_the_worker(story: type[Story]) -> None:
+    run_state_machine_as_test(story, settings=settings(max_examples=12, stateful_step_count=25))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from streams.store.shape import Shape
+from tests.simulation.bus import CONTINUING, SHORTER
+from tests.simulation.continuing import Continue, LateAndOld, Learn
 from tests.simulation.operations import (
     Advance,
     BrokerAway,
@@ -28,6 +31,7 @@ from tests.simulation.operations import (
     play,
 )
 from tests.simulation.world import World
+from tests.support.surveys import WEEK
 
 SCRIPTS: dict[str, list[Op]] = {
     # Acknowledged although the store had not answered: the report was never read again.
@@ -89,6 +93,39 @@ SCRIPTS: dict[str, list[Op]] = {
     # The window was stored, then the worker crashed before it had queued it: it kept its old estimate.
     "unqueued window": [Late(((0, 0, 1),)), CrashWorker(0, "queue.put", "before"), CloseWindow(), Work(0, 3)],
 }
+
+
+LEVELS_ADDED: list[Op] = [
+    Emit(0, 3),
+    Late(((0, 0, 1), (1, 0, 2), (5, 0, 4))),
+    Work(0, 9),
+    Work(1, 9),
+    Learn(0),
+    CloseWindow(),
+    Advance(30_000),
+    Emit(1, 5),
+    Late(((0, 1, 1),), windows=1),
+    Work(0, 9),
+    Work(1, 9),
+    Continue((0,)),
+    LateAndOld(((0, 1, 1), (5, 1, 4)), windows=1),
+    Late(((0, 2, 1), (1, 2, 2)), windows=1),
+    Advance(1_000),
+    DeviceCrash(0, "after send", 3),
+    Work(0, 9),
+    Continue((1,)),
+    CloseWindow(),
+    Advance(31_000),
+    Work(1, 9),
+]
+"""Chains, logs and estimates from before a level was added, while one of two workers knows of it."""
+
+
+def test_levels_that_are_added_later_are_drawn_once_and_counted_once() -> None:
+    with World(asked=SHORTER, later=CONTINUING) as world:
+        play(world, LEVELS_ADDED)
+        counted = world.store.estimates.tally(CONTINUING.id, WEEK, CONTINUING.shards, Shape.of(CONTINUING))
+        assert counted.users.ravel().tolist() == [0, 1, 3], "two of a fleet and one device with the new level"
 
 
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS.keys())

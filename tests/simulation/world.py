@@ -17,7 +17,7 @@ import math
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from unittest.mock import patch
 from estimators.exact.randomness import SeededBits
 from estimators.tally import Tally
 from producers.device.agent import Device, ValueFixedError
-from producers.device.budget import cost_units
+from producers.survey.survey import Survey
 from streams.kafka.messages import FetchBatch, PublishError, Record
 from streams.repair.verify import Verdict, Verifier, stored
 from streams.store.contract import StoreCorruptError, StoreUnavailableError
@@ -53,12 +53,15 @@ from tests.simulation.bus import (
     Reading,
     Wire,
 )
+from tests.simulation.devices import check_devices
 from tests.simulation.oracle import oracle
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.reports import Report, SurveyDict
 from tests.support.surveys import WEEK
+
+VALUE_KEY = bytes(range(32))
 
 
 class Worker:
@@ -68,6 +71,7 @@ class Worker:
         self._world, self._applier = world, applier
         self._handler: BatchHandler | None = None
         self._generation = 0
+        self.surveys = SurveyDict()
         self.partitions: tuple[int, ...] = ()
         self.positions: dict[int, int] = {}
         self.dies_at: tuple[str, str] | None = None
@@ -87,7 +91,7 @@ class Worker:
         self._do(lambda: self._assign(self._handler or self._start()))
 
     def _start(self) -> BatchHandler:
-        world = self._world
+        world, self.surveys = self._world, SurveyDict(self._world.known)
         sender = DeadLetterSender(
             world.bus,  # type: ignore[arg-type]  # it sends like a Publisher
             SETTINGS.dead_letters_topic,
@@ -97,14 +101,14 @@ class Worker:
         )
         applier = self._applier(
             FaultyStore(world.store, self._fault),
-            SurveyDict(SURVEY),
+            self.surveys,
             sender,
             partitions=PARTITIONS,
             clock=world.clock,
             sleep=world.clock.sleep,
             cache_bytes=1 << 16,
         )
-        applier._shards = SURVEY.shards  # idle shards would only take time here
+        applier._shards = world.asked.shards  # idle shards would only take time here
         self._handler = BatchHandler(SETTINGS.reports_topic, applier, world.metrics, Latencies())
         self.verify = applier.verify
         return self._handler
@@ -163,7 +167,11 @@ class World:
         store: Callable[[ManualClock], MemoryStore] = MemoryStore,
         applier: type[Applier] = Applier,
         device: type[Device] = Device,
+        asked: Survey = SURVEY,
+        later: Survey | None = None,
     ) -> None:
+        self.first = self.asked = self.known = asked
+        self._later = later
         self.script: list[object] = []
         self.clock = ManualClock(WEEK)
         self.bus = Bus(self.clock)
@@ -174,9 +182,12 @@ class World:
         self.answers_to_lose = 0
         self.expected_dead: set[tuple[str, str, bytes]] = set()
         self.wrong: list[Verdict] = []
+        self.withdrawn: set[tuple[int, int]] = set()
+        """Devices, and windows that they have taken their answers of back."""
+        self._surveys = SurveyDict(self.asked)
         self.recomputer = Recomputer(
             FaultyStore(self.store, self.store_fails),
-            SurveyDict(SURVEY),
+            self._surveys,
             self.bus.send,
             SETTINGS.estimates_topic,
             ReportsTopic(TOPIC, PARTITIONS),
@@ -188,6 +199,8 @@ class World:
         self._stack = ExitStack()
         # What is random must be the same when hypothesis runs a script again.
         self._stack.enter_context(patch("producers.device.sending.secrets.SystemRandom", lambda: random.Random(7)))
+        # Four entries: logs of a few devices are written, read and shortened in pieces.
+        self._stack.enter_context(patch("streams.store.log_content.PIECE_BYTES", 64))
         logging.disable(logging.CRITICAL)
         self._stack.callback(logging.disable, logging.NOTSET)
         self._device_class = device
@@ -231,7 +244,7 @@ class World:
         if running is None:
             path = self._folder / f"device-{number}.sqlite"
             running = self._device_class(
-                path, [SURVEY], self.wires[number], lifetime_epsilon=math.inf, clock=self.clock
+                path, [self.asked], self.wires[number], lifetime_epsilon=math.inf, value_key=VALUE_KEY, clock=self.clock
             )
             running._ledger.connection.execute("PRAGMA synchronous = OFF")  # nothing here outlives the machine
             running._ledger.connection.execute("UPDATE device SET secret = ?", (bytes([number]) * 32,))
@@ -254,6 +267,19 @@ class World:
         if device is not None:
             device.close()
 
+    def learn(self, worker: Worker) -> None:
+        """Give a worker, and those that start from now on, the file of the survey that continues this one."""
+        assert self._later is not None
+        self.known = self._later
+        worker.surveys.add(self._later)
+
+    def go_on(self) -> None:
+        """Continue the survey: all workers know, devices that start from now on answer the longer ladder."""
+        for worker in self.workers:
+            self.learn(worker)
+        self._surveys.add(self.known)
+        self.asked = self.known
+
     def tick_devices(self) -> None:
         for number in range(DEVICES):
             if self.devices[number] is not None or (self._folder / f"device-{number}.sqlite").exists():
@@ -267,11 +293,17 @@ class World:
 
     def verdicts(self) -> list[Verdict]:
         """Count again what every stored estimate says it contains, whatever else goes on."""
-        records = stored(self.store.estimates, [SURVEY]).values()
-        return Verifier(Reading(self.bus), SURVEY, partitions=PARTITIONS, clock=self.clock).run(list(records))
+        found: list[Verdict] = []
+        for survey in (self.asked, *self.asked.tier_surveys):
+            records = stored(self.store.estimates, [survey]).values()
+            verifier = Verifier(Reading(self.bus), survey, partitions=PARTITIONS, clock=self.clock)
+            found += verifier.run(list(records))
+        return found
 
     def finish(self) -> None:
         """Bring everything back, let it run until nothing is left to do, then compare."""
+        if self.known is not self.asked:
+            self.go_on()
         self.bus.away_until_ms = self.store_away_until_ms = self.answers_to_lose = 0
         for wire in self.wires:
             wire.held, wire.crash = False, ""
@@ -298,30 +330,35 @@ class World:
             for record in records
             for window_ms, report in record.genuine
         ]
-        expected, shape = oracle(SURVEY, log), Shape.of(SURVEY)
+        for survey in (self.asked, *self.asked.tier_surveys):
+            self._check_tallies(survey, log)
+        assert not self.store.queue.entries(), "windows were left without a fresh estimate"
+        self._check_dead_letters()
+        check_devices(self.asked, self.device, self._folder, self.withdrawn, log)
+        self._check_estimates()
+
+    def _check_tallies(self, survey: Survey, log: list[tuple[int, int, Report]]) -> None:
+        expected, shape = oracle(survey, log), Shape.of(survey)
         for window_ms in {window_ms for _, window_ms, _ in log}:
             empty = Tally.empty(*shape_of(shape))
             wanted = expected.get(window_ms, empty)
-            keys = [Key(SURVEY.id, window_ms, shard) for shard in range(SURVEY.shards)]
-            found = self._tally(window_ms, shape)
-            assert found == wanted, f"window {window_ms}: {difference(wanted, found)}"
+            keys = [Key(survey.id, window_ms, shard) for shard in range(survey.shards)]
+            found = self._tally(survey, window_ms, shape)
+            assert found == wanted, f"{survey.name}, window {window_ms}: {difference(wanted, found)}"
             in_logs = sum(
                 (kept.content.tally() for kept in self.store.log.load(keys, shape, Table.of_log).values()), empty
             )
             assert in_logs == wanted, f"logs of window {window_ms}: {difference(wanted, in_logs)}"
             if wanted.total_users:
-                payload = self.store.estimates.read(SURVEY.id, window_ms)
+                payload = self.store.estimates.read(survey.id, window_ms)
                 assert payload is not None, f"window {window_ms} has no estimate"
-                assert decode_estimate(payload).users == wanted.total_users
-        assert not self.store.queue.entries(), "windows were left without a fresh estimate"
-        self._check_dead_letters()
-        self._check_devices(log)
-        self._check_estimates()
+                record, rungs = decode_estimate(payload), survey.mechanism.rungs
+                assert (record.users, record.withdrawn or 0) == (wanted.users[:rungs].sum(), wanted.users[rungs:].sum())
 
-    def _tally(self, window_ms: int, shape: Shape) -> Tally:
+    def _tally(self, survey: Survey, window_ms: int, shape: Shape) -> Tally:
         """Return what is stored; a log that a worker found to contradict its tally has none until it is rebuilt."""
         try:
-            return self.store.estimates.tally(SURVEY.id, window_ms, SURVEY.shards, shape)
+            return self.store.estimates.tally(survey.id, window_ms, survey.shards, shape)
         except StoreCorruptError as error:
             raise AssertionError(f"window {window_ms} is unreadable: {error}") from error
 
@@ -340,28 +377,6 @@ class World:
                 headers = dict(message.headers)
                 found.add((headers[OFFSET_HEADER].decode(), headers[REASON_HEADER].decode(), message.value))
         assert found == self.expected_dead, f"dead letters: expected {self.expected_dead}; got {found}"
-
-    def _check_devices(self, log: Sequence[tuple[int, int, Report]]) -> None:
-        sent_answers: dict[tuple[int, bytes, int], set[bytes]] = {}
-        for _, window_ms, report in log:
-            sent_answers.setdefault((window_ms, report.token, report.rung), set()).add(report.answer)
-        for number in range(DEVICES):
-            if not (self._folder / f"device-{number}.sqlite").exists():
-                continue
-            device = self.device(number)
-            assert len(device._outbox) == 0, f"device {number} still has reports to send"
-            charged = 0
-            for (window_ms,) in device._ledger.connection.execute("SELECT window_ms FROM chains").fetchall():
-                chain = device._ledger.chain(SURVEY.id, window_ms)
-                assert chain is not None
-                token = device._token(SURVEY, window_ms, 0)
-                sent = {rung for window, name, rung in sent_answers if (window, name) == (window_ms, token)}
-                assert chain.released == tuple(sorted(sent)), f"device {number}, window {window_ms}: {sent}"
-                for rung in sent:
-                    assert len(sent_answers[window_ms, token, rung]) == 1, f"device {number} drew rung {rung} twice"
-                assert chain.charged_units == cost_units(chain.epsilons[chain.highest]), f"device {number} paid wrongly"
-                charged += chain.charged_units
-            assert device.odometer.spent_units == charged, f"device {number} paid twice"
 
 
 def shape_of(shape: Shape) -> tuple[int, int, int]:

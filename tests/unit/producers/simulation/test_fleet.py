@@ -18,6 +18,7 @@ from producers.survey.survey import Survey
 from producers.survey.windows import Windows
 from producers.wire import frames as wire
 from producers.wire.shards import shards_of
+from tests.support.continuing import LONGER, LONGEST, SHORT
 
 WINDOW_MS = 10_000
 
@@ -259,3 +260,14 @@ def test_a_fleet_starts_no_window_after_the_end_of_its_survey() -> None:
     shelf, ended = Shelf(), plan()
     run(shelf, replace(ended, survey=replace(ended.survey, end_ms=WINDOW_MS)))
     assert {window_ms for window_ms, *_ in reports_in(shelf)} == {0}
+
+
+def test_fleets_of_a_survey_and_of_one_that_continues_it_are_the_same_devices() -> None:
+    plans = [Plan(asked, 500, scenario_named("steady"), 7, falling_shares(3), 0) for asked in (SHORT, LONGER, LONGEST)]
+    short, longer, longest = (BlockWindow(one, 0, 0) for one in plans)
+    assert (short.tokens == longest.tokens).all()
+    assert (short.answers == longest.answers[:2]).all()
+    assert (longer.answers == longest.answers[:3]).all()
+    assert longest.answers.shape == (5, 500)
+    change = (longest.answers[1:] != longest.answers[:-1]).mean(axis=1)
+    assert (change < 0.6).all(), "sharper answers follow from those before"
