@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol
 
 from estimators.tally import Tally
 from streams.failures import UnavailableError
 from streams.store.counters import Counters
+from streams.store.log_content import Content, FoldEntries, Loaded, LogContent
 from streams.store.shape import Key, Shape
 from streams.store.shard_counts import ShardCounts
 
@@ -76,53 +77,19 @@ class StoreCorruptError(StoreError):
         self.logs, self.readable = dict(logs), dict(readable or {})
 
 
-class LogContent(Protocol):
-    """What the entries of a report log add up to; `streams.worker.table.Table` is one.
-
-    The store checks stored summaries against it and never looks into entries itself.
-    """
-
-    @property
-    def shape(self) -> Shape:
-        """The shape of the survey."""
-        ...
-
-    def __len__(self) -> int:
-        """Return the number of users."""
-        ...
-
-    def live(self) -> bytes:
-        """Return one packed entry per user: the shortest log with this content."""
-        ...
-
-    def tally(self) -> Tally:
-        """Return the tally of the users."""
-        ...
-
-
-Content = TypeVar("Content", bound=LogContent)
-
-FoldEntries = Callable[[Shape, bytes], Content]
-"""Folds the entries of a log; raises ValueError if they cannot be of this survey."""
-
-
-@dataclass(frozen=True)
-class Loaded(Generic[Content]):
-    """A report log: its stamp, its packed entries oldest first, the number of their segments, their content."""
-
-    stamp: bytes
-    entries: bytes
-    segments: int
-    content: Content
-    repaired: bool = False
-    """Head or tally were made again by this call: an estimate may have been computed from the wrong ones."""
-
-
 class Seen(NamedTuple):
     """What tells one state of a report log from another: its stamp and its number of segments."""
 
     stamp: bytes
     segments: int
+
+
+class Shortened(NamedTuple):
+    """What a report log is seen as after entries were dropped that others have replaced, and how many they were."""
+
+    stamp: bytes
+    segments: int
+    dropped: int
 
 
 @dataclass(frozen=True)
@@ -160,8 +127,9 @@ class ShardBatch:
     next_offset: int
     """Everything below it is in the store if all changes match; a stored offset is never lowered."""
     changes: Sequence[Change]
-    limit: int = 0
-    """All reports of the changes lie below this offset; a writer that may not raise the offset gives it too."""
+    limit: int | None = 0
+    """All reports of the changes lie below this offset; a writer that may not raise the offset gives it too. None:
+    the writer counts another topic too, whose offsets mean other records; the limits of the logs are not known then."""
 
 
 @dataclass(frozen=True)
@@ -191,8 +159,12 @@ class QueuedWindow(NamedTuple):
 class ReportLog(Protocol):
     """Report logs, offsets, and counters of reports. Any call may raise StoreUnavailableError."""
 
-    def load(self, keys: Sequence[Key], shape: Shape, fold: FoldEntries[Content]) -> dict[Key, Loaded[Content]]:
-        """Return the logs of these keys; a head or tally that lags behind its log is rewritten: the log wins.
+    def load(
+        self, keys: Sequence[Key], shape: Shape, fold: FoldEntries[Content], *, whole: bool = False
+    ) -> dict[Key, Loaded[Content]]:
+        """Return the logs of these keys, with their entries if they are to be `whole`.
+
+        A head or tally that lags behind its log is rewritten: the log wins.
 
         Raises:
             StoreCorruptError: with all logs among them that cannot be read, or that contradict their head or tally as
@@ -216,6 +188,13 @@ class ReportLog(Protocol):
         """Replace a log, readable or not, unless it changed since it was seen; return whether it was replaced.
 
         All reports of the new content lie below the offset `limit`; None: not known.
+        """
+        ...
+
+    def shorten(self, key: Key, seen: Seen, keep: Callable[[bytes], bytes], shape: Shape) -> Shortened | None:
+        """Take a piece of the oldest entries out and append what `keep` returns of them, in one atomic step.
+
+        Returns None, and changes nothing, if the log changed since it was seen.
         """
         ...
 

@@ -21,6 +21,7 @@ REASONS: Final = (
     "token",
     "group",
     "answer",
+    "key",
 )
 """Why a frame is refused and becomes a dead letter; `docs/store.md` explains each."""
 

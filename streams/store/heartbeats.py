@@ -10,12 +10,16 @@ from typing import Final, Protocol
 
 import msgspec
 
-SILENT_MS: Final = 10_000
+SILENT_MS: Final = 8_000
 """A worker without a heartbeat for this long is not shown as running. Shorter: a long batch looks like a crash; longer:
 the page shows old numbers as current for that time."""
 
 CLOCK_TOLERATED_MS: Final = 60_000
 """A larger difference between the clocks of a worker and of the broker is reported."""
+
+TRANSACTION_TOLERATED_MS: Final = 5_000
+"""Records that wait behind one and the same transaction for longer are reported. Most transactions last for less than a
+second."""
 
 HEARTBEAT_KEEP_MS: Final = 600_000
 """How long the last heartbeat of a worker is kept, to show since when there is none."""
@@ -41,6 +45,10 @@ class Heartbeat(msgspec.Struct, frozen=True):
     """Port of its metrics, on its own machine; null of an older version."""
     clock_offset_seconds: float | None = None
     """How far its clock is ahead of the broker's, as far as records prove it; null of an older version."""
+    uncommitted_records: int | None = None
+    """Records of its partitions that wait behind an open transaction; null before partitions were assigned."""
+    transaction_open_seconds: float | None = None
+    """For how long the oldest such transaction has been seen."""
 
 
 class HeartbeatReader(Protocol):

@@ -16,6 +16,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     ClusterDownError,
+    ClusterError,
     MovedError,
     NoPermissionError,
     NoScriptError,
@@ -49,6 +50,9 @@ class Script:
 Call = tuple[Script, Sequence[str], Sequence[Any]]
 """A script, its keys and its arguments."""
 
+
+_SCRIPT_DENIED: Final = "The user executing the script can't"
+"""How Redis 7.0 refuses a command of a script; later versions say NOPERM."""
 
 ANSWER_SECONDS: Final = 5.0
 """How long a call waits for its answer. Longer: a Redis that hangs is told later; shorter: a busy one looks down."""
@@ -113,6 +117,10 @@ class RedisConnection:
         """Return where the remains of an unreadable log are kept."""
         return f"{self.base}{{{key.shard}}}:unreadable:{key.survey_id}:{key.window_ms}"
 
+    def staged_key(self, key: Key) -> str:
+        """Return where a log is written that is to take the place of another; every attempt adds a name of its own."""
+        return f"{self.base}{{{key.shard}}}:staged:{key.survey_id}:{key.window_ms}"
+
     def offset_key(self, topic: str, partition: int, shard: int) -> str:
         """Return the key of the offset below which everything of a shard is stored."""
         return f"{self.base}{{{shard}}}:offset:{topic}:{partition}"
@@ -174,13 +182,13 @@ def translated(client: Any) -> Iterator[None]:
             client.forget_nodes()
         # A cluster client that reaches no node says so, and why only in the cause.
         wrapped = isinstance(error, RedisClusterException) and isinstance(error.__cause__, RedisError)
-        raise _explained(error.__cause__ if wrapped else error, client) from error
+        raise _explained(error.__cause__ if wrapped else error, client, any_node=wrapped) from error
 
 
-def _explained(error: BaseException | None, client: Any) -> StoreUnavailableError:
-    """Return an error of the client in the store's own terms."""
+def _explained(error: BaseException | None, client: Any, *, any_node: bool) -> StoreUnavailableError:
+    """Return an error of the client in the store's own terms; `any_node`: no node of a cluster was reached."""
     address = _address(client)
-    if isinstance(error, AuthenticationError | NoPermissionError):
+    if isinstance(error, AuthenticationError | NoPermissionError) or str(error).startswith(_SCRIPT_DENIED):
         return StoreDeniedError(_denied(error, client))
     if isinstance(error, RedisTimeoutError):
         return StoreUnavailableError(f"no answer from Redis at {address} in time")
@@ -192,16 +200,29 @@ def _explained(error: BaseException | None, client: Any) -> StoreUnavailableErro
     if isinstance(error, ReadOnlyError):
         return StoreUnavailableError(f"Redis at {address} is a replica, which takes no writes; name its master")
     if isinstance(error, ClusterDownError | RedisClusterException):
-        return StoreUnavailableError(f"the cluster of Redis at {address} is not complete ({error})")
+        return StoreUnavailableError(
+            f"the cluster of Redis at {address} is not complete ({error}); start the nodes that are down"
+        )
+    if type(error) is ClusterError:
+        # The library's own end of following a key: it says no more.
+        return StoreUnavailableError(
+            f"a slot of the cluster of Redis at {address} moves from one node to another, and its keys are not in one "
+            "place yet; end a move that has stopped with `redis-cli --cluster fix`"
+        )
     if isinstance(error, RedisConnectionError):
+        if isinstance(client, ClusterClient) and not any_node:
+            return StoreUnavailableError(
+                f"the cluster of Redis at {address} is not complete: a node is unreachable ({_reason(error)}); start "
+                "the nodes that are down"
+            )
         return StoreUnavailableError(f"Redis unreachable at {address} ({_reason(error)})")
     return StoreUnavailableError(f"Redis at {address} refused a command ({error})")
 
 
-def _denied(error: RedisError, client: Any) -> str:
+def _denied(error: BaseException | None, client: Any) -> str:
     place = _place(client)
     user = f"user {place['username']!r}" if place.get("username") else "the default user"
-    if isinstance(error, NoPermissionError):
+    if not isinstance(error, AuthenticationError):
         return (
             f"{user} lacks a right at Redis at {_address(client)} ({error}); docs/settings.md#rights-at-redis lists "
             "the rights that each command needs"

@@ -9,6 +9,7 @@ from typing import Final
 from estimators.tally import Tally
 from producers.wire.shards import partition_of
 from streams.store.contract import HISTORY_POINTS, NO_STAMP, Seen, StoreCorruptError
+from streams.store.ladders import fitted
 from streams.store.redis_connection import Call, RedisConnection, Script, number_in
 from streams.store.shape import Key, Shape
 from streams.store.shard_counts import ShardCounts
@@ -87,10 +88,7 @@ class RedisEstimates:
         empty = Tally.empty(shape.rungs, shape.groups, shape.size)
         for key, raw in zip(keys, found, strict=True):
             try:
-                tally = empty if raw is None else Tally.from_bytes(raw)
-                if tally.shape != empty.shape:
-                    raise ValueError(f"the tally of this survey has the shape {empty.shape}; got {tally.shape}")
-                tallies.append(tally)
+                tallies.append(empty if raw is None else fitted(raw, shape, self._connection.log_keys(key)[2]))
             except ValueError as error:
                 unreadable[key] = Seen(NO_STAMP, 0)
                 reason = reason or f"{self._connection.log_keys(key)[2]}: {error}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from producers.clock import system_clock
@@ -11,23 +11,22 @@ from streams.store.contract import (
     NO_STAMP,
     STAMP_BYTES,
     Change,
-    Content,
-    FoldEntries,
-    Loaded,
-    LogContent,
     Outcome,
     Seen,
     ShardBatch,
+    Shortened,
     StoreCorruptError,
 )
 from streams.store.contradiction import contradiction
 from streams.store.counters import Counters
+from streams.store.ladders import refuse_longer
+from streams.store.log_content import Content, FoldEntries, Loaded, LogContent, pieces_of
 from streams.store.redis_connection import Call, RedisConnection, Script, number_in
+from streams.store.redis_pieces import Reading, read_logs, shorten, stage
 from streams.store.shape import DAY_MS, KEEP_MS, Key, Shape
 
 _APPLY: Final = Script("add", "apply_batch")
 _COUNT: Final = Script("add", "count")
-_LOAD: Final = Script("load")
 _REPAIR: Final = Script("repair")
 _REPLACE: Final = Script("replace_log")
 _SET_ASIDE: Final = Script("set_aside")
@@ -41,7 +40,7 @@ _KEEP_UNREADABLE_MS: Final = 7 * DAY_MS
 """How long the remains of an unreadable log are kept for somebody to look at."""
 
 _LOGS_AT_ONCE: Final = 64
-# Read in one round trip. More would only need more memory at a time.
+# Begun in one round trip. More would only need more memory at a time.
 
 
 class RedisReportLog:
@@ -53,23 +52,27 @@ class RedisReportLog:
     def _total_key(self, survey_id: str, shard: int) -> str:
         return f"{self._connection.base}{{{shard}}}:total:{survey_id}"
 
-    def load(self, keys: Sequence[Key], shape: Shape, fold: FoldEntries[Content]) -> dict[Key, Loaded[Content]]:
-        """Return the logs of these keys; a head or tally that lags behind its log is rewritten: the log wins.
+    def load(
+        self, keys: Sequence[Key], shape: Shape, fold: FoldEntries[Content], *, whole: bool = False
+    ) -> dict[Key, Loaded[Content]]:
+        """Return the logs of these keys, with their entries if they are to be `whole`.
+
+        A head or tally that lags behind its log is rewritten: the log wins.
 
         Raises:
             StoreCorruptError: with all logs among them that cannot be read, or that contradict their head or tally as
                 no crash explains it; the others were repaired where necessary.
+            LongerLadderError: a log is that of a survey with more rungs.
         """
         loaded: dict[Key, Loaded[Content]] = {}
         unreadable: dict[Key, _Unreadable] = {}
         pending = list(keys)
         while pending:
-            some = pending[:_LOGS_AT_ONCE]
-            calls: list[Call] = [(_LOAD, self._connection.log_keys(key), ()) for key in some]
+            readings = read_logs(self._connection, pending[:_LOGS_AT_ONCE], shape, fold, whole=whole)
             repairs: dict[Key, tuple[Loaded[Content], Call]] = {}
-            for key, reply in zip(some, self._connection.run(calls), strict=True):
+            for key, reading in readings.items():
                 try:
-                    found, repair = self._read(key, shape, fold, reply)
+                    found, repair = self._judge(key, shape, reading)
                 except _Unreadable as error:
                     unreadable[key] = error
                     continue
@@ -79,7 +82,7 @@ class RedisReportLog:
                     repairs[key] = found, repair
             done = self._connection.run([repair for _, repair in repairs.values()]) if repairs else []
             loaded |= {key: found for (key, (found, _)), won in zip(repairs.items(), done, strict=True) if won}
-            # A log that another writer changed while it was being repaired is read once more.
+            # A log that another writer changed while it was being read or repaired is read once more.
             pending = [key for key in pending if key not in loaded and key not in unreadable]
         if unreadable:
             first = next(iter(unreadable.values()))
@@ -91,34 +94,32 @@ class RedisReportLog:
             )
         return loaded
 
-    def _read(
-        self, key: Key, shape: Shape, fold: FoldEntries[Content], reply: Any
-    ) -> tuple[Loaded[Content], Call | None]:
+    def _judge(self, key: Key, shape: Shape, reading: Reading[Content]) -> tuple[Loaded[Content], Call | None]:
         """Return a log as it is once the returned repair, if any, has been done.
 
         Raises:
             _Unreadable: its entries cannot be of this survey, or contradict head or tally.
         """
-        (stamp, *counted), segments, tally = reply
-        keys, seen = self._connection.log_keys(key), Seen(stamp or NO_STAMP, len(segments))
-        entries = b"".join(segments)
-        try:
-            content = fold(shape, entries)
-        except ValueError as error:
-            raise _Unreadable(f"{keys[0]}: {error}", seen) from error
-        in_log = len(entries) // shape.entry_bytes
+        keys, stamp, segments = self._connection.log_keys(key), reading.stamp, reading.segments
+        refuse_longer(reading.tally, shape, keys[2])
+        if reading.error is not None:
+            raise _Unreadable(f"{keys[0]}: {reading.error}", reading.seen) from reading.error
+        content, in_log, whole = reading.content, reading.log_bytes // shape.entry_bytes, reading.whole
         expected_tally = content.tally().to_bytes()
-        if not segments and stamp is None and tally is None:
-            return Loaded(NO_STAMP, b"", 0, content), None
-        if segments and stamp and counted == [b"%d" % len(segments), b"%d" % in_log] and tally == expected_tally:
-            return Loaded(stamp, entries, len(segments), content), None
-        fault = contradiction(counted, len(segments), in_log, tally, content.tally()) if stamp else None
-        if fault is not None:
-            raise _Unreadable(f"{keys[0]}: {fault}", seen, content)
+        if not segments and stamp is None and reading.tally is None:
+            return Loaded(NO_STAMP, 0, 0, content, whole=whole), None
+        agrees = reading.counted == [b"%d" % segments, b"%d" % in_log] and reading.tally == expected_tally
+        if segments and stamp and agrees:
+            return Loaded(stamp, segments, in_log, content, whole=whole), None
+        if stamp:
+            found = reading.counted, segments, in_log, reading.tally, content.tally(), reading.coming
+            fault = contradiction(*found)
+            if fault is not None:
+                raise _Unreadable(f"{keys[0]}: {fault}", reading.seen, content)
         fresh = secrets.token_bytes(STAMP_BYTES)
-        arguments = [stamp or b"", len(segments), fresh, in_log, expected_tally, shape.expires_ms(key.window_ms)]
-        repaired = Loaded(fresh if segments else NO_STAMP, entries, len(segments), content, repaired=True)
-        return repaired, (_REPAIR, keys, arguments)
+        arguments = [stamp or b"", segments, fresh, in_log, expected_tally, shape.expires_ms(key.window_ms)]
+        loaded = Loaded(fresh if segments else NO_STAMP, segments, in_log, content, repaired=True, whole=whole)
+        return loaded, (_REPAIR, keys, arguments)
 
     def offsets(self, topic: str, partition: int, shards: Iterable[int]) -> dict[int, int]:
         """Return the stored offset of each shard, 0 if there is none."""
@@ -136,7 +137,8 @@ class RedisReportLog:
         shards: dict[str, tuple[int, int]] = {}
         for batch in batches:
             keys = [self._connection.offset_key(batch.topic, batch.partition, batch.shard)]
-            arguments: list[Any] = [batch.last_offset, batch.next_offset, KEEP_MS, batch.limit]
+            limit = "" if batch.limit is None else batch.limit
+            arguments: list[Any] = [batch.last_offset, batch.next_offset, KEEP_MS, limit]
             fresh: dict[Key, bytes] = {}
             for change in batch.changes:
                 key = change.key
@@ -169,11 +171,20 @@ class RedisReportLog:
 
     def replace(self, key: Key, seen: Seen, content: LogContent, *, limit: int | None = None) -> bool:
         """Replace a log, readable or not, unless it changed since it was seen; return whether it was replaced."""
+        staged, pieces = stage(self._connection, key, content.live(), content.shape.entry_bytes)
         fresh, expires_ms = secrets.token_bytes(STAMP_BYTES), content.shape.expires_ms(key.window_ms)
-        tally = content.tally().to_bytes()
         known = "" if limit is None else limit
-        arguments = [seen.stamp, seen.segments, fresh, content.live(), len(content), tally, expires_ms, known]
-        return bool(self._connection.run([(_REPLACE, self._connection.log_keys(key), arguments)])[0])
+        tally = content.tally().to_bytes()
+        arguments = [seen.stamp, seen.segments, fresh, pieces, len(content), tally, expires_ms, known]
+        keys = *self._connection.log_keys(key), staged
+        return bool(self._connection.run([(_REPLACE, keys, arguments)])[0])
+
+    def shorten(self, key: Key, seen: Seen, keep: Callable[[bytes], bytes], shape: Shape) -> Shortened | None:
+        """Take a piece of the oldest entries out and append what `keep` returns of them, in one atomic step.
+
+        Returns None, and changes nothing, if the log changed since it was seen.
+        """
+        return shorten(self._connection, key, seen, keep, shape)
 
     def set_aside(self, key: Key, seen: Seen) -> bool:
         """Move a log that cannot be read out of the way, unless it changed since it was seen; return whether it was.
@@ -253,15 +264,17 @@ def _arguments(change: Change, fresh: bytes) -> list[Any]:
     counters = change.counters
     amounts = (counters.duplicate, counters.outdated, counters.conflicting)
     named = [(name, amount) for name, amount in zip(_EXACT_FIELDS[1:], amounts, strict=True) if amount]
+    pieces = pieces_of(change.entries, change.shape.entry_bytes) if change.entries else []
     arguments: list[Any] = [
         change.stamp,
         fresh,
         change.shape.expires_ms(change.key.window_ms),
         "check" if not change.entries else "rewrite" if change.rewrite else "append",
-        change.entries,
         change.log_entries,
         counters.applied,
         change.tally_bytes,
+        len(pieces),
+        *pieces,
         len(named),
     ]
     for pair in named:

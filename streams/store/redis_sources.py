@@ -6,11 +6,14 @@ under one prefix would be added together. What a topic that was made again does 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from streams.store.redis_connection import RedisConnection, Script
 from streams.store.shape import KEEP_MS
 
+NEVER_MS: Final = 1 << 52
+"""Later than any time: reports of another topic are still counted."""
 _CLAIM: Final = Script("claim_source")
 _NOTE: Final = Script("note_source")
 
@@ -81,6 +84,21 @@ class RedisSources:
         if not others:
             return None
         return min([since_ms for one, since_ms in sources if one.agrees(source)], default=now_ms)
+
+    def share(self, topic: str, source: Source, other: Source) -> None:
+        """Note that reports of another topic are counted beside those of this one, until `settle` is called."""
+        self._put(topic, {other.encode(): 0, source.encode(): NEVER_MS})
+
+    def settle(self, topic: str, source: Source, now_ms: int) -> None:
+        """Note that from now on reports of this topic alone are counted."""
+        self._put(topic, {source.encode(): now_ms})
+
+    def _put(self, topic: str, since_ms: Mapping[str, int]) -> None:
+        key = self._all_key(topic)
+        with self._connection.calling(), self._client.pipeline(transaction=False) as pipe:
+            pipe.zadd(key, dict(since_ms))
+            pipe.pexpire(key, KEEP_MS)
+            pipe.execute()
 
     def start_over(self, topic: str, source: Source, *, partitions: int, shards: int) -> None:
         """Forget the offsets of a topic that was made again, and note its new source."""

@@ -26,6 +26,7 @@ TYPES: Final = {
     "total": b"hash",
     "offset": b"string",
     "unreadable": b"list",
+    "staged": b"list",
     "shards": b"string",
     "counters": b"hash",
     "estimate": b"string",

@@ -34,8 +34,9 @@ class Key(NamedTuple):
 class Shape:
     """The form of a survey's answers, the dimensions of its tally, its shards and the lifetime of a window.
 
-    kind, size and width are those of `estimators.mechanism.Answer`. life_ms counts from the start of a window to the
-    expiry of all its keys.
+    kind, size and width are those of `estimators.mechanism.Answer`. rungs are those of the mechanism, and where answers
+    can be withdrawn one more behind them: on it are the tokens whose answers were. life_ms counts from the start of a
+    window to the expiry of all its keys.
     """
 
     kind: Literal["index", "bits"]
@@ -45,6 +46,7 @@ class Shape:
     groups: int
     shards: int = 64
     life_ms: int = 7 * DAY_MS
+    withdrawable: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.rungs <= MAX_RUNGS:
@@ -58,11 +60,17 @@ class Shape:
             kind=answer.kind,
             size=answer.size,
             width=answer.width,
-            rungs=survey.mechanism.rungs,
+            rungs=survey.mechanism.rungs + survey.withdrawable,
             groups=survey.mechanism.groups,
             shards=survey.shards,
             life_ms=survey.windows.size_ms + survey.retention_ms + GRACE_MS,
+            withdrawable=survey.withdrawable,
         )
+
+    @property
+    def withdrawal(self) -> int | None:
+        """The rung of withdrawals, None if there are none."""
+        return self.rungs - 1 if self.withdrawable else None
 
     @property
     def entry_bytes(self) -> int:

@@ -7,7 +7,8 @@ the import.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -70,14 +71,22 @@ class RedisTruths:
 
     def read(self, survey_id: str, window_ms: int) -> Truth | None:
         """Return the truth of a window as far as it was delivered; None if no fleet of this version wrote it."""
-        with translated(self._client):
-            try:
-                blocks: dict[bytes, bytes] = self._client.hgetall(self._key(survey_id, window_ms))
-            except redis.ResponseError as error:
-                if not str(error).startswith("WRONGTYPE"):
-                    raise
-                return None
-        try:
-            return Truth.combine(blocks.values()) if blocks else None
-        except (ValueError, KeyError, TypeError):
-            return None
+        return self.read_many(survey_id, [window_ms]).get(window_ms)
+
+    def read_many(self, survey_id: str, starts: Sequence[int]) -> dict[int, Truth]:
+        """Return the truth of those of these windows that a fleet of this version wrote it of, in one round trip."""
+        if not starts:
+            return {}
+        with translated(self._client), self._client.pipeline(transaction=False) as pipe:
+            for start_ms in starts:
+                pipe.hgetall(self._key(survey_id, start_ms))
+            replies: list[dict[bytes, bytes] | Exception] = pipe.execute(raise_on_error=False)
+            for reply in replies:
+                if isinstance(reply, Exception) and not str(reply).startswith("WRONGTYPE"):
+                    raise reply
+        found = {}
+        for start_ms, blocks in zip(starts, replies, strict=True):
+            if blocks and not isinstance(blocks, Exception):
+                with suppress(ValueError, KeyError, TypeError):
+                    found[start_ms] = Truth.combine(blocks.values())
+        return found

@@ -1,8 +1,12 @@
-"""What only a cluster has: keys on several nodes, slots that move, nodes that are away, users of every node."""
+"""What only a cluster has: keys on several nodes, slots that move, nodes that are away, users of every node.
+
+All of it without TLS and with it, `redis+cluster://` and `rediss+cluster://`.
+"""
 
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -28,11 +32,22 @@ pytestmark = pytest.mark.real
 SHAPES = SurveyDict(CATEGORICAL)
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "tls"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
     """A cluster of this file's own: its slots move, and its users change."""
-    with started(lambda: RedisCluster(tmp_path_factory.mktemp("own-cluster"))) as own:
+    folder = tmp_path_factory.mktemp("own-cluster")
+    with started(lambda: RedisCluster(folder, secured=request.param)) as own:
         yield own
+
+
+def connected(cluster: RedisCluster, prefix: str, url: str = "") -> RedisStore:
+    """Return a store on the cluster, at an address of one's own if given."""
+    return RedisStore.connect(url or cluster.url, prefix=prefix, ca_file=cluster.ca_file)
+
+
+def single(cluster: RedisCluster) -> str:
+    """Return the address of one of its nodes, as of a server that stands alone."""
+    return "{}{}:{}/0".format(cluster.scheme.replace("+cluster", ""), *cluster.nodes[0].place)
 
 
 def count(applier: Applier, number: int) -> None:
@@ -54,7 +69,7 @@ def users(store: RedisStore) -> int:
 
 
 def test_counting_goes_on_while_slots_move(cluster: RedisCluster, key_prefix: str) -> None:
-    store = RedisStore.connect(cluster.url, prefix=key_prefix)
+    store = connected(cluster, key_prefix)
     letters: list[Any] = []
     applier = Applier(store, SHAPES, letters.append, partitions=1)
     count(applier, 0)
@@ -69,14 +84,39 @@ def test_counting_goes_on_while_slots_move(cluster: RedisCluster, key_prefix: st
     counted = 1 + len(used[:3])
     assert users(store) == counted * CATEGORICAL.shards
     # A client that has never been there finds the new places too.
-    assert users(RedisStore.connect(cluster.url, prefix=key_prefix)) == counted * CATEGORICAL.shards
+    assert users(connected(cluster, key_prefix)) == counted * CATEGORICAL.shards
+    store.close()
+
+
+def test_a_slot_that_is_half_moved_is_waited_for_and_counted_once(
+    cluster: RedisCluster, key_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = connected(cluster, key_prefix)
+    applier = Applier(store, SHAPES, lambda _: None, partitions=1)
+    count(applier, 0)
+    source, target = cluster.nodes[1:3]
+    slot = next(slot for slot in cluster.slots_of(source) if source.ask("CLUSTER", "COUNTKEYSINSLOT", slot) > 2)
+    cluster.begin_to_move(slot, source, target)
+    assert cluster.move_keys(slot, source, target, count=1) == 1
+    counting = threading.Thread(target=count, args=(applier, 1))
+    counting.start()
+    try:
+        until(lambda: "moves from one node to another" in caplog.text, 60, "the worker to say what it waits for")
+        assert counting.is_alive()
+    finally:
+        while cluster.move_keys(slot, source, target):
+            pass
+        cluster.end_to_move(slot, source, target)
+        counting.join()
+    assert users(store) == 2 * CATEGORICAL.shards
+    assert users(connected(cluster, key_prefix)) == 2 * CATEGORICAL.shards
     store.close()
 
 
 def test_the_restart_of_any_node_is_noticed_and_windows_of_all_nodes_are_found(
     cluster: RedisCluster, key_prefix: str
 ) -> None:
-    store = RedisStore.connect(cluster.url, prefix=key_prefix)
+    store = connected(cluster, key_prefix)
     count(Applier(store, SHAPES, lambda _: None, partitions=1), 0)
     store.queue.put_after_restart()
     cluster.nodes[2].restart()
@@ -94,7 +134,7 @@ def test_the_restart_of_any_node_is_noticed_and_windows_of_all_nodes_are_found(
 
 
 def test_a_key_of_a_wrong_type_is_removed_on_whichever_node_it_is(cluster: RedisCluster, key_prefix: str) -> None:
-    store = RedisStore.connect(cluster.url, prefix=key_prefix)
+    store = connected(cluster, key_prefix)
     base = f"{key_prefix}thaw:v1:"
     for survey_id in ("a", "b", "c", "d"):
         store._client.rpush(f"{base}{{{survey_id}}}:estimate:5", "x")
@@ -105,30 +145,30 @@ def test_a_key_of_a_wrong_type_is_removed_on_whichever_node_it_is(cluster: Redis
 
 
 def test_one_address_of_a_running_node_is_enough_and_none_is_named(cluster: RedisCluster, key_prefix: str) -> None:
-    one = RedisStore.connect(f"redis+cluster://127.0.0.1:1,{cluster.nodes[1].address}", prefix=key_prefix)
+    one = connected(cluster, key_prefix, "{}127.0.0.1:1,{}:{}".format(cluster.scheme, *cluster.nodes[1].place))
     assert one.durability_warnings() == []
     assert one.now_ms() > 0
     with pytest.raises(StoreUnavailableError, match=r"Redis.* at 127\.0\.0\.1:1,127\.0\.0\.1:2"):
-        RedisStore.connect("redis+cluster://127.0.0.1:1,127.0.0.1:2").now_ms()
-    truths = open_truths(Settings(redis=cluster.url, prefix=key_prefix))
+        connected(cluster, key_prefix, f"{cluster.scheme}127.0.0.1:1,127.0.0.1:2").now_ms()
+    truths = open_truths(Settings(redis=cluster.url, redis_ca=cluster.ca_file, prefix=key_prefix))
     truths.post("colour", 0, "b", {"numerators": [1], "denominators": [2], "devices": 2, "blocks": 1, "settled": True})
     assert truths.read("colour", 0) is not None
 
 
 def test_a_client_of_one_server_is_told_to_use_the_cluster(cluster: RedisCluster) -> None:
     with pytest.raises(StoreUnavailableError, match=r"is part of a cluster; write redis\+cluster://"):
-        RedisStore.connect(cluster.nodes[0].url).log.offsets("topic", 0, range(64))
+        connected(cluster, "", single(cluster)).log.offsets("topic", 0, range(64))
 
 
 def test_a_user_with_the_documented_rights_can_count_and_one_without_is_named(
     cluster: RedisCluster, key_prefix: str
 ) -> None:
-    rule = redis_rights(key_prefix, cluster=True)["thaw worker, thaw rebuild"].rule()
+    rule = redis_rights(key_prefix, cluster=True)["thaw worker, thaw rebuild, thaw topics migrate"].rule()
     for node in cluster.nodes:
         node.ask("ACL", "SETUSER", "counter", "reset", "on", ">secret", *rule.split())
         node.ask("ACL", "SETUSER", "stranger", "reset", "on", ">secret", "+cluster|slots", "+command")
     named = cluster.url.replace("://", "://counter:secret@")
-    store = RedisStore.connect(named, prefix=key_prefix)
+    store = connected(cluster, key_prefix, named)
     count(Applier(store, SHAPES, lambda _: None, partitions=1), 0)
     assert store.queue.put_after_restart() == 1
     assert store.durability_warnings() == []
@@ -141,7 +181,11 @@ def test_a_user_with_the_documented_rights_can_count_and_one_without_is_named(
         (cluster.url.replace("://", "://counter:wrong@"), "does not accept user 'counter' with this password"),
     ):
         with pytest.raises(StoreDeniedError, match=said):
-            RedisStore.connect(url, prefix=key_prefix).estimates.read("colour", 0)
+            connected(cluster, key_prefix, url).estimates.read("colour", 0)
+    if cluster.certificates is not None:
+        for ca_file in (str(cluster.certificates.stranger), None):
+            with pytest.raises(StoreUnavailableError, match=r"its certificate is not trusted: .*; check THAW_REDIS_CA"):
+                RedisStore.connect(cluster.url, ca_file=ca_file).now_ms()
     assert not refused
     store.close()
 

@@ -12,7 +12,7 @@ import pytest
 from estimators.tally import Tally
 from producers.survey.survey import Survey
 from producers.wire.shards import partition_of
-from streams.kafka.messages import FetchBatch
+from streams.kafka.messages import FetchBatch, Record
 from streams.repair.rebuild import Rebuilder
 from streams.store.contract import Store
 from streams.store.shape import Key, Shape
@@ -32,6 +32,9 @@ from tests.support.reports import (
     WINDOW,
     WINDOW_MS,
     Report,
+    SurveyDict,
+    messages_of,
+    of_window,
     oracle,
     packed,
     random_reports,
@@ -82,10 +85,11 @@ def batches(topic: Topic, *, first: int = 0) -> list[FetchBatch]:
 @pytest.mark.parametrize("survey", SURVEYS, ids=lambda survey: survey.name)
 def test_hashes_do_not_depend_on_order_repetition_or_the_split_over_workers(store: Store, survey: Survey) -> None:
     reports = random_reports(survey, users=30, count=120, rng=random.Random(3))
-    expected = tally_hash(oracle(survey, reports)), winners_by_hand(survey, reports)
     for story in range(4):
         rng, window_ms = random.Random(story), WINDOW - story * WINDOW_MS
-        sent = reports * (1 + story % 2)
+        own = of_window(survey, reports, window_ms)
+        expected = tally_hash(oracle(survey, own)), winners_by_hand(survey, own)
+        sent = own * (1 + story % 2)
         rng.shuffle(sent)
         topic = Topic()
         for start in range(0, len(sent), 17):
@@ -299,3 +303,35 @@ def test_a_worker_notes_the_limit_of_each_batch(store: Store) -> None:
         (7, 7, True),
         (None, 0, True),
     ]
+
+
+def test_a_window_that_two_topics_are_counted_into_has_no_proof_then_or_later(store: Store) -> None:
+    reports = everyone()
+    topic, other = Topic(), [FetchBatch("other", 0, 0, 1, batches_of_all(reports[6:]))]
+    topic.send(CATEGORICAL, reports[:6])
+    alone = applier_on(store, CATEGORICAL, CLOCK)
+    alone.process(batches(topic))
+    assert counted(store).proof is not None
+    both = Applier(
+        store,
+        SurveyDict(CATEGORICAL),
+        lambda _: None,
+        partitions=PARTITIONS,
+        draining={"other": 1},
+        clock=CLOCK,
+    )
+    both.assigned("other", {0: None})
+    both.process(other)
+    assert counted(store).tally == oracle(CATEGORICAL, reports)
+    assert counted(store).proof is None
+    # The topic with its own number of partitions is still counted by others, and their offsets say nothing now.
+    topic.send(CATEGORICAL, [Report(token_in(0, 99, CATEGORICAL), 0, b"\0")])
+    alone.process(batches(topic))
+    assert counted(store).proof is None
+    assert store.log.offsets("other", 0, range(4)) == dict.fromkeys(range(4), 1), "all shards lie in its one partition"
+
+
+def batches_of_all(reports: Sequence[Report]) -> list[Record]:
+    """Return the record that holds these reports where a topic has one partition."""
+    [message] = messages_of(CATEGORICAL, reports, partitions=1).values()
+    return [Record(0, NOW_MS, message)]

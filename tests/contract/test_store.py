@@ -83,7 +83,7 @@ def write(store: Store, reports: Sequence[Report]) -> bytes:
 
 
 def test_a_log_that_was_never_written_is_empty_and_has_no_stamp(store: Store) -> None:
-    loaded = store.log.load([KEY], SHAPE, TABLE.of_log)[KEY]
+    loaded = store.log.load([KEY], SHAPE, TABLE.of_log, whole=True)[KEY]
     assert (loaded.stamp, loaded.entries, loaded.segments, len(loaded.content)) == (NO_STAMP, b"", 0, 0)
     assert store.estimates.tally(CATEGORICAL.id, WINDOW, CATEGORICAL.shards, SHAPE).total_users == 0
 
@@ -108,7 +108,7 @@ def test_what_was_applied_can_be_loaded_and_is_in_the_tally(store: Store, survey
     for key, loaded in store.log.load(list(caches), shape, TABLE.of_log).items():
         assert loaded.stamp == caches[key].stamp
         assert loaded.segments == caches[key].segments
-        assert len(loaded.entries) == caches[key].log_entries * shape.entry_bytes
+        assert loaded.log_entries == caches[key].log_entries
         assert loaded.content.tally() == caches[key].table.tally()
 
 
@@ -193,7 +193,7 @@ def test_a_rewritten_log_is_short_and_gives_the_same_tally(store: Store) -> None
         rewrites += change.rewrite
     assert rewrites == 1
     loaded = store.log.load([KEY], SHAPE, TABLE.of_log)[KEY]
-    assert (loaded.segments, len(loaded.entries)) == (2, 400 * SHAPE.entry_bytes)
+    assert (loaded.segments, loaded.log_entries) == (2, 400)
     assert loaded.content.tally() == oracle(CATEGORICAL, reports)
     assert store.log.counters(*KEY[:2]).applied == 800
 

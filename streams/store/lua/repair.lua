@@ -17,6 +17,7 @@ if held[1] ~= ARGV[2] or held[2] ~= ARGV[4] then
   -- The log has more than the head says: where that comes from is not known.
   redis.call('HDEL', KEYS[2], 'limit')
 end
+redis.call('HDEL', KEYS[2], 'expires', 'coming')
 redis.call('SET', KEYS[3], ARGV[5])
 redis.call('HSET', KEYS[2], 'stamp', ARGV[3], 'chunks', segments, 'records', ARGV[4])
 if (tonumber(redis.call('HGET', KEYS[2], 'applied') or '0') or 0) < tonumber(ARGV[4]) then

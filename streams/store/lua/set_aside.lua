@@ -12,6 +12,6 @@ if KEYS[4] then
   redis.call('RENAME', KEYS[1], KEYS[4])
   redis.call('PEXPIREAT', KEYS[4], ARGV[3])
 end
-redis.call('HDEL', KEYS[2], 'stamp', 'chunks', 'records')
+redis.call('HDEL', KEYS[2], 'stamp', 'chunks', 'records', 'expires', 'coming')
 redis.call('DEL', KEYS[3])
 return 1

@@ -99,11 +99,15 @@ def test_a_worker_publishes_until_it_is_asked_to_stop(redis_url: str, key_prefix
     store.close()
 
 
-def test_an_unreachable_redis_does_not_end_the_heartbeats() -> None:
+def test_an_unreachable_redis_does_not_end_the_heartbeats_and_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     stop = threading.Event()
     store = RedisStore.connect("redis://127.0.0.1:1/0")
     thread = threading.Thread(target=HeartbeatLoop(store.heartbeats, "a", worker_metrics()).run, args=(stop,))
     thread.start()
+    told = "Redis (for heartbeats: this worker is shown as dead) is down: Redis unreachable at 127.0.0.1:1"
+    until(lambda: [message for message in caplog.messages if message.startswith(told)], 60, "the log to say so")
     assert thread.is_alive()
     stop.set()
     thread.join(60)
