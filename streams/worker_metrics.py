@@ -24,6 +24,7 @@ class WorkerMetrics:
     registry: CollectorRegistry
     lag: Gauge
     uncommitted: Gauge
+    transaction_seconds: Gauge
     last_batch: Gauge
     batch_seconds: Histogram
     records: Counter
@@ -35,6 +36,7 @@ class WorkerMetrics:
     topic_fault: Gauge
     recompute_seconds: Histogram
     recompute_failures: Counter
+    recompute_delay: Gauge
     latency: ManyHistogram
     store_up: Gauge
     kafka_up: Gauge
@@ -73,6 +75,7 @@ def worker_metrics() -> WorkerMetrics:
         registry,
         lag=gauge("thaw_worker_lag_records"),
         uncommitted=gauge("thaw_worker_uncommitted_records"),
+        transaction_seconds=gauge("thaw_worker_transaction_open_seconds"),
         last_batch=gauge("thaw_worker_last_batch_timestamp_seconds"),
         batch_seconds=histogram("thaw_worker_batch_seconds"),
         records=counter("thaw_worker_records_total"),
@@ -84,6 +87,7 @@ def worker_metrics() -> WorkerMetrics:
         topic_fault=gauge("thaw_worker_topic_faults"),
         recompute_seconds=histogram("thaw_worker_recompute_seconds"),
         recompute_failures=counter("thaw_worker_recompute_failures_total"),
+        recompute_delay=gauge("thaw_worker_recompute_delay_seconds"),
         latency=ManyHistogram(latency.name, latency.help, registry=registry, buckets=_BUCKETS),
         store_up=gauge("thaw_worker_store_up"),
         kafka_up=kafka_up,

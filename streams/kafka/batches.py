@@ -18,11 +18,15 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
 
 from streams.kafka.codecs import decompress
-from streams.kafka.messages import HeadedRecord, NoRecord, Record, Undecodable
+from streams.kafka.messages import HeadedRecord, NoRecord, Record, RecordRun, Undecodable, first_offset
 
 MAX_FETCHED_BYTES: Final = 8 << 20
 """Decompressed bytes after which the rest of a fetch is left to the next one. Smaller: more fetches for compressed
 records. Larger: a fetch of many small batches that expand takes more memory."""
+
+LEAST_WALKED: Final = 24
+"""Records in a batch from which on compiled code walks it. Fewer: starting the walk takes longer than the records do,
+and a device sends each report as a batch of its own. More: records are made one by one that need not be."""
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 """Base offset, length of all behind it, leader epoch, magic, checksum, attributes, last offset - base offset, first and
@@ -39,6 +43,10 @@ class MisplacedError(ValueError):
 
 
 MakeRecord = Callable[[Any], Record | HeadedRecord]
+
+
+WalkRecords = Callable[[bytes], list[RecordRun] | None]
+"""Decodes an uncompressed batch of format 2 into columns; None: aiokafka is to judge it."""
 
 
 def plain(record: Any) -> Record:
@@ -71,8 +79,8 @@ class DecodedRecords(fetcher.PartitionRecords):  # type: ignore[misc]  # untyped
 
     next_fetch_offset: int
 
-    def __init__(self, fetched: Any, make: MakeRecord) -> None:
-        self._make = make
+    def __init__(self, fetched: Any, make: MakeRecord, walk: WalkRecords | None = None) -> None:
+        self._make, self._walk = make, walk
         super().__init__(
             fetched._tp,
             fetched._records,
@@ -84,7 +92,7 @@ class DecodedRecords(fetcher.PartitionRecords):  # type: ignore[misc]  # untyped
             fetched._isolation_level,
         )
 
-    def _unpack_records(self) -> Iterator[Record | HeadedRecord | Undecodable | NoRecord]:
+    def _unpack_records(self) -> Iterator[Record | HeadedRecord | RecordRun | Undecodable | NoRecord]:
         raw, at, budget = self._records.raw, 0, MAX_FETCHED_BYTES
         while budget > 0 and at < len(raw):
             end = _end(raw, at)
@@ -100,6 +108,8 @@ class DecodedRecords(fetcher.PartitionRecords):  # type: ignore[misc]  # untyped
                 size, end = end - at, end if goes_on else len(raw)
             for item in items:
                 if item.offset >= self.next_fetch_offset:
+                    if type(item) is RecordRun:
+                        item = item.since(self.next_fetch_offset)  # a batch may begin before
                     self.next_fetch_offset = item.offset + 1
                     yield item
             if next_offset > self.next_fetch_offset:
@@ -114,9 +124,9 @@ class DecodedRecords(fetcher.PartitionRecords):  # type: ignore[misc]  # untyped
         if len(raw) <= _MAGIC_AT or raw[_MAGIC_AT] > _MAGIC:
             raise ValueError(f"unknown format version {raw[_MAGIC_AT] if len(raw) > _MAGIC_AT else 'none'}")
         if raw[_MAGIC_AT] < _MAGIC:
-            records, next_offset, size = self._decode_old(raw)
+            old, next_offset, size = self._decode_old(raw)
             self._check_place(fetched, at, end, next_offset)
-            return records, next_offset, size
+            return old, next_offset, size
         base, length, epoch, magic, checksum, attributes, delta, *others = _HEADER.unpack_from(raw)
         batch = DefaultRecordBatch(raw)
         if not batch.validate_crc():
@@ -130,10 +140,10 @@ class DecodedRecords(fetcher.PartitionRecords):  # type: ignore[misc]  # untyped
             content = decompress(attributes & _CODEC, raw[_HEADER.size :])
             length, size = _HEADER.size - _LENGTH_END + len(content), len(content)
             header = _HEADER.pack(base, length, epoch, magic, checksum, attributes & ~_CODEC, delta, *others)
-            batch = DefaultRecordBatch(header + content)
-        make = self._make
-        records = [make(record) for record in batch]
-        if records and not base <= records[0].offset <= records[-1].offset < next_offset:
+            raw = header + content
+        runs = self._walk(raw) if self._walk is not None and others[-1] >= LEAST_WALKED else None
+        records = runs if runs is not None else [self._make(record) for record in DefaultRecordBatch(raw)]
+        if records and not base <= first_offset(records[0]) <= records[-1].offset < next_offset:
             raise ValueError("offsets of records lie outside of the batch")
         return records, next_offset, size
 
@@ -227,22 +237,25 @@ def _fault(error: Exception) -> str:
 class _Results(OrderedDict[Any, Any]):
     """What aiokafka's fetcher holds for each partition until it is asked for, decoded by us."""
 
-    def __init__(self, make: MakeRecord) -> None:
+    def __init__(self, make: MakeRecord, walk: WalkRecords | None) -> None:
         super().__init__()
-        self._make = make
+        self._make, self._walk = make, walk
 
     def __setitem__(self, tp: Any, result: Any) -> None:
         fetched = getattr(result, "_partition_records", None)
         if fetched is not None:  # otherwise an error, to be raised when the partition is asked for
-            result._partition_records = DecodedRecords(fetched, self._make)
+            result._partition_records = DecodedRecords(fetched, self._make, self._walk)
         super().__setitem__(tp, result)
 
 
-def decode_here(consumer: Any, make: MakeRecord = plain) -> None:
-    """Let a started consumer of aiokafka decode by these rules; call it in the thread of the consumer."""
+def decode_here(consumer: Any, make: MakeRecord = plain, walk: WalkRecords | None = None) -> None:
+    """Let a started consumer of aiokafka decode by these rules; call it in the thread of the consumer.
+
+    With `walk` records come as columns, but for those in a format of old brokers.
+    """
     reader = consumer._fetcher
     if not isinstance(reader._records, _Results):
         # The fetcher may have begun; what it holds has the old form.
-        held, reader._records = reader._records, _Results(make)
+        held, reader._records = reader._records, _Results(make, walk)
         for tp, result in held.items():
             reader._records[tp] = result

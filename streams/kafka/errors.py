@@ -100,6 +100,11 @@ class Troubles:
                 self.forget()
                 return answer
 
+    @property
+    def known(self) -> bool:
+        """Whether the client has reported a reason since the broker answered last."""
+        return self._last is not None
+
     def forget(self) -> None:
         """Forget what was reported: the broker has answered since."""
         self._last = None

@@ -68,7 +68,10 @@ class Publisher:
             if stopping():
                 raise PublishError(f"stopped before {waiting} of {len(messages)} messages were acknowledged")
             if time.monotonic() >= limit:
-                why = f"{waiting} of {len(messages)} messages were not acknowledged in {wait_seconds:g} s"
+                why = (
+                    f"{waiting} of {len(messages)} messages were not acknowledged in {wait_seconds:g} s; check that "
+                    "the brokers run, and min.insync.replicas of them for each topic"
+                )
                 self._down(why)
                 raise PublishError(why)
         refused = [error for error in outcomes if error is not None]

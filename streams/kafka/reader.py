@@ -241,12 +241,13 @@ class TopicReader:
 
 
 def end_offsets(settings: Settings, topic: str, partitions: int) -> dict[int, int]:
-    """Return the end of every partition: the offset that the next record will get.
+    """Return the end of every partition: the offset that the next record will get, also behind an open transaction.
 
     Raises:
         KafkaException: no broker answered in time.
     """
-    consumer = Consumer(librdkafka_options(settings) | {"group.id": readers_group(settings)})
+    options = {"group.id": readers_group(settings), "isolation.level": "read_uncommitted"}
+    consumer = Consumer(librdkafka_options(settings) | options)
     try:
         return {
             partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_SECONDS)[1]

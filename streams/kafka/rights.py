@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from streams.settings import Settings
+from streams.settings_topics import REPORTS, tier_topic
 
 _CREATE: Final = ("Create", "Describe", "DescribeConfigs")
 
@@ -25,15 +26,25 @@ def rights(settings: Settings) -> dict[str, tuple[Right, ...]]:
     """Return what the user of each command must be allowed; a right to read or write includes the right to describe."""
     reports, estimates = settings.reports_topic, settings.estimates_topic
     dead_letters = settings.dead_letters_topic
+    group = f"{settings.prefix}{settings.group}"
+    read = [name for name in (reports, settings.draining_topic) if name is not None]
     return {
         "thaw topics create": tuple(Right("topic", name, _CREATE) for name in (reports, estimates, dead_letters)),
+        "thaw topics create, for surveys with tiers": (
+            Right("topic", tier_topic(estimates, ""), _CREATE, prefixed=True),
+        ),
+        "thaw topics migrate": (
+            Right("topic", settings.topic(REPORTS), (*_CREATE, "Delete"), prefixed=True),
+            Right("group", group, ("Describe",)),
+        ),
         "thaw worker": (
-            Right("topic", reports, ("Read",)),
+            *(Right("topic", name, ("Read",)) for name in read),
             Right("topic", estimates, ("Write",)),
             Right("topic", dead_letters, ("Write",)),
-            Right("group", f"{settings.prefix}{settings.group}", ("Read",)),
+            Right("group", group, ("Read",)),
         ),
-        "devices, thaw fleet": (Right("topic", reports, ("Write",)),),
+        "thaw worker, for surveys with tiers": (Right("topic", tier_topic(estimates, ""), ("Write",), prefixed=True),),
+        "devices, thaw gateway, thaw fleet": (Right("topic", reports, ("Write",)),),
         "thaw deadletters list, show": (Right("topic", dead_letters, ("Read",)),),
         "thaw deadletters replay": (
             Right("topic", dead_letters, ("Read",)),

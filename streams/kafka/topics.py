@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # no __all__
     AclOperation,
     AdminClient,
@@ -19,6 +19,7 @@ from producers.survey.survey import Survey
 from streams.failures import OutsideError
 from streams.kafka.errors import DENIED, Troubles, answer_of
 from streams.settings import Settings
+from streams.settings_topics import tier_topic
 
 DAY_MS = 86_400_000
 MAX_MESSAGE_BYTES = 2 << 20
@@ -26,6 +27,9 @@ MAX_MESSAGE_BYTES = 2 << 20
 DEAD_LETTER_BYTES = 8 << 20
 """A dead letter may be larger than the record it was in, which may have been compressed. Larger ones are cut."""
 _TIMEOUT_SECONDS = 15.0
+CONTACT_SECONDS = 7.0
+"""How long the first question may wait for any broker. Longer: a mistyped address is told later; shorter: a
+broker that has just started looks away."""
 
 Step = Literal["create", "keep", "differs", "unknown"]
 
@@ -38,6 +42,8 @@ class TopicSpec:
     partitions: int
     replication: int
     settings: Mapping[str, str]
+    as_many: bool = True
+    """Whether another number of partitions is a difference."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,12 @@ class TopicError(OutsideError):
     """Topics cannot be read or created; the message says why and what to do."""
 
 
+def tier_topics(settings: Settings, surveys: Iterable[Survey]) -> list[str]:
+    """Return the topics of the estimates for tiers: one for each name, whichever survey it is of."""
+    names = {tier.tier.name for survey in surveys for tier in survey.tier_surveys if tier.tier is not None}
+    return [tier_topic(settings.estimates_topic, name) for name in sorted(names)]
+
+
 def wanted(settings: Settings, surveys: Iterable[Survey]) -> list[TopicSpec]:
     """Return what must be there for these surveys.
 
@@ -72,7 +84,8 @@ def wanted(settings: Settings, surveys: Iterable[Survey]) -> list[TopicSpec]:
     without losing reports. The broker's clock stamps them: it decides whether a report is late. Dead letters are kept
     as long as reports. Of estimates the last of every window is kept, and as long as reports.
     """
-    retention_ms = max((survey.windows.size_ms + survey.retention_ms for survey in surveys), default=0) + DAY_MS
+    known = list(surveys)
+    retention_ms = max((survey.windows.size_ms + survey.retention_ms for survey in known), default=0) + DAY_MS
     return [
         TopicSpec(
             settings.reports_topic,
@@ -88,11 +101,16 @@ def wanted(settings: Settings, surveys: Iterable[Survey]) -> list[TopicSpec]:
                 "compression.type": "producer",
             },
         ),
-        TopicSpec(
-            settings.estimates_topic,
-            settings.partitions,
-            settings.replication,
-            {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)},
+        *(
+            TopicSpec(
+                name,
+                settings.partitions,
+                settings.replication,
+                {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)},
+                # Made with as many as the topic of reports, which may have got more since.
+                as_many=False,
+            )
+            for name in [settings.estimates_topic, *tier_topics(settings, known)]
         ),
         TopicSpec(
             settings.dead_letters_topic,
@@ -127,7 +145,9 @@ class Topics:
             KafkaDeniedError: the broker refuses the password, or this user may not see a needed topic.
         """
         found = self._troubles.asked(
-            self._admin, lambda seconds: self._admin.list_topics(timeout=seconds), self._timeout_seconds
+            self._admin,
+            lambda seconds: self._admin.list_topics(timeout=seconds),
+            min(CONTACT_SECONDS, self._timeout_seconds),
         )
         # librdkafka's mock cluster neither creates nor describes topics, and does not report it: requests time out.
         self._is_embedded = (found.cluster_id or "").startswith("mockCluster")
@@ -164,10 +184,24 @@ class Topics:
         for name, operation in needed:
             self._require(asked[name], operation, f"topic {name}")
         if group:
-            groups = self._admin.describe_consumer_groups(
-                [group], include_authorized_operations=True, request_timeout=self._timeout_seconds
-            )
-            self._require(groups[group], AclOperation.READ, f"consumer group {group}")
+            self._check_group(group, needed[0][0])
+
+    def _check_group(self, group: str, topic: str) -> None:
+        """Ask for an offset of the group, as a member of it would.
+
+        DescribeConsumerGroups of an admin client would tell the right itself, but aborts the whole process in
+        librdkafka 2.16 when the connection to the group's coordinator breaks; so does every request of an admin client
+        to a coordinator.
+        """
+        consumer = self._troubles.client(Consumer, **{"group.id": group, "enable.auto.commit": False})
+        try:
+            [found] = consumer.committed([TopicPartition(topic, 0)], timeout=self._timeout_seconds)
+            if found.error is not None:
+                raise KafkaException(found.error)
+        except KafkaException as error:
+            raise self._troubles.explained(error.args[0], f"read the consumer group {group}") from error
+        finally:
+            consumer.close()
 
     def _require(self, future: Any, operation: AclOperation, what: str) -> None:
         action = f"{operation.name.lower()} the {what}"
@@ -188,7 +222,7 @@ class Topics:
                 findings.append(Finding(spec, "create"))
                 continue
             differences = []
-            if partitions[spec.name] != spec.partitions:
+            if spec.as_many and partitions[spec.name] != spec.partitions:
                 differences.append(f"has {partitions[spec.name]} partitions instead of {spec.partitions}")
             actual = self._settings_of(spec.name)
             if actual is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,13 +13,16 @@ from producers.clock import Clock, system_clock
 from producers.survey.lookup import Surveys
 from producers.wire.shards import partition_of, shards_of_partition
 from streams.kafka.messages import FetchBatch
-from streams.store.contract import Outcome, ShardBatch, Store, StoreCorruptError
+from streams.store.contract import Change, Outcome, Seen, ShardBatch, Store, StoreCorruptError
 from streams.store.counters import Counters
+from streams.store.ladders import LongerLadderError
 from streams.store.shape import GRACE_MS, KEEP_MS, Key, Shape
 from streams.windows.unreadable import UnreadableLogs
-from streams.worker.fold import Cached, Checked, DeadLetter, check, fold, unchanged
+from streams.worker.fold import Cached, Checked, DeadLetter, check, fold
+from streams.worker.log_cache import LogCache
 from streams.worker.retry import PATIENCE_SECONDS, RestartRequired, StoreRetry
-from streams.worker.table import Table
+from streams.worker.table import Table, tally_bytes
+from streams.worker.tiers import add_tiers
 from streams.worker.words import Ints
 from streams.worker_metrics import WorkerMetrics
 
@@ -70,6 +72,8 @@ class Applier:
         surveys: the surveys by digest.
         send_dead_letters: sends dead letters, and returns only when the broker has them.
         partitions: number of partitions of the topic of reports.
+        draining: by name, the number of partitions of topics that are read beside it. While there is one, it is not
+            known below which offsets a report log is exact.
         clock: the time here, in ms; it judges no report.
         sleep: waits for some seconds.
         stopping: tells whether the worker was asked to stop; checked while waiting for the store.
@@ -86,6 +90,7 @@ class Applier:
         send_dead_letters: Callable[[Sequence[DeadLetter]], None],
         *,
         partitions: int,
+        draining: Mapping[str, int] | None = None,
         clock: Clock = system_clock,
         sleep: Callable[[float], None] = time.sleep,
         stopping: Callable[[], bool] = lambda: False,
@@ -97,9 +102,10 @@ class Applier:
         self._log, self._queue = store.log, store.queue
         self._unreadable = UnreadableLogs(store, metrics)
         self._surveys, self._send_dead_letters, self._table = surveys, send_dead_letters, table
-        self._partitions, self._clock, self._cache_bytes = partitions, clock, cache_bytes
+        self._partitions, self._draining = partitions, draining or {}
+        self._clock, self._cache_bytes = clock, cache_bytes
         self._retried = StoreRetry(clock=clock, sleep=sleep, stopping=stopping, patience_seconds=patience_seconds)
-        self._cache: OrderedDict[Key, Cached] = OrderedDict()
+        self._cache = LogCache()
         self._last: dict[_Place, int] = {}
         self._assigned: set[tuple[str, int]] = set()
         self._shards = DEFAULT_SHARDS
@@ -108,7 +114,7 @@ class Applier:
     @property
     def cached_bytes(self) -> int:
         """Memory of the cached logs."""
-        return sum(cached.table.nbytes for cached in self._cache.values())
+        return self._cache.nbytes
 
     @property
     def broker_ms(self) -> int:
@@ -138,7 +144,7 @@ class Applier:
         for survey in self._surveys.surveys(self._clock()):
             self._shards = max(self._shards, survey.shards)
         for partition, offset in committed.items():
-            stored = self._retried(partial(self._log.offsets, topic, partition, self._shards_of(partition)))
+            stored = self._retried(partial(self._log.offsets, topic, partition, self._shards_of(topic, partition)))
             starts[partition] = min([offset or 0, *stored.values()])
             again += (offset or 0) - starts[partition]
             self._last |= {(topic, partition, shard): value for shard, value in stored.items()}
@@ -158,7 +164,7 @@ class Applier:
         self._assigned -= {(topic, partition) for partition in gone}
         for place in [place for place in self._last if place[0] == topic and place[1] in gone]:
             del self._last[place]
-        self._forget([key for key in self._cache if partition_of(key.shard, self._partitions) in gone])
+        self._cache.forget([key for key in self._cache if partition_of(key.shard, self._count(topic)) in gone])
 
     def process(self, batches: Sequence[FetchBatch]) -> Applied:
         """Count fetch batches of one topic; when it returns, they may be acknowledged.
@@ -166,8 +172,9 @@ class Applier:
         1. check frames
         2. send dead letters and wait for the broker
         3. fold and apply until no report log is contended, for every shard of the partitions, idle ones too
-        4. count refusals
-        5. put the windows into the recompute queue, also unchanged ones: a worker that crashed here did not put them
+        4. shorten large logs of which more than half was replaced, piece by piece
+        5. count refusals
+        6. put the windows into the recompute queue, also unchanged ones: a worker that crashed here did not put them
 
         Every step may be repeated by a crash without harm: the store keeps the maximum per token. Batches of a
         partition that was revoked in between are applied but raise no offset, since the records before them are no
@@ -184,14 +191,17 @@ class Applier:
         if checked.dead_letters:
             self._send_dead_letters(checked.dead_letters)
         counted = self._fold_and_apply(batches, checked)
+        self._shorten(checked)
         refused = self._count_refusals(checked, now_ms)
         if checked.sent_ms:
             self._retried(partial(self._queue.put, checked.sent_ms))
-        self._evict()
+        # Logs of expired windows go, and the least recently used ones beyond the bound.
+        self._cache.weigh(checked.reports)
+        self._cache.evict(self._broker_ms, self._cache_bytes)
         return Applied(
             windows=checked.sent_ms,
             frames_sent_ms=checked.frames_sent_ms,
-            reports=sum(map(len, checked.reports.values())),
+            reports=sum(len(checked.reports[key]) for key in checked.frames),
             counters=counted + refused,
         )
 
@@ -208,14 +218,20 @@ class Applier:
         for batch, outcome in zip(asked, self._retried(partial(self._log.apply, asked)), strict=True):
             self._check_offset(batch, outcome)
 
-    def _shards_of(self, partition: int) -> range:
-        return shards_of_partition(partition, self._shards, self._partitions)
+    def _count(self, topic: str) -> int:
+        """Return the number of partitions of a topic."""
+        return self._draining.get(topic, self._partitions)
+
+    def _shards_of(self, topic: str, partition: int) -> range:
+        return shards_of_partition(partition, self._shards, self._count(topic))
 
     def _check_frames(self, batches: Sequence[FetchBatch], now_ms: int) -> Checked:
         topics = {batch.topic for batch in batches}
         if len(topics) > 1:
             raise ValueError(f"expected batches of one topic; got {sorted(topics)}; process them one by one")
-        checked = check(batches, self._surveys, self._partitions, now_ms, broker_ms=self._broker_ms)
+        partitions = self._count(next(iter(topics), ""))
+        checked = check(batches, self._surveys, partitions, now_ms, broker_ms=self._broker_ms)
+        add_tiers(checked)
         self._shards = max([self._shards, *(shape.shards for shape in checked.shapes.values())])
         return checked
 
@@ -226,7 +242,7 @@ class Applier:
         for batch in batches:
             next_offsets[batch.partition] = max(batch.next_offset, next_offsets.get(batch.partition, 0))
         pending: dict[int, list[Key]] = {
-            shard: [] for partition in next_offsets for shard in self._shards_of(partition)
+            shard: [] for partition in next_offsets for shard in self._shards_of(batches[0].topic, partition)
         }
         for key in checked.reports:
             pending[key.shard].append(key)
@@ -239,12 +255,13 @@ class Applier:
         """Make one round trip; shards with a contended log stay pending with all their logs."""
         keys = [key for shard_keys in progress.pending.values() for key in shard_keys]
         try:
-            self._load([key for key in keys if key not in self._cache], progress.checked.shapes)
+            shapes = progress.checked.shapes
+            self._load([key for key in keys if not self._cache.fits(key, shapes[key.survey_id])], shapes)
             shard_batches = [self._shard_batch(shard, progress) for shard in progress.pending]
             outcomes = self._log.apply(shard_batches)
         except BaseException:
             # The tables are ahead of the store, or the outcome is unknown.
-            self._forget(keys)
+            self._cache.forget(keys)
             progress.taken.difference_update(keys)
             raise
         contended: dict[int, list[Key]] = {}
@@ -252,9 +269,10 @@ class Applier:
             self._check_offset(batch, outcome)
             for change in batch.changes:
                 if change.key not in outcome.contended:
-                    self._cache[change.key].applied(change, outcome.stamps[change.key])
-                    progress.counted += change.counters
-            self._forget(outcome.contended)
+                    self._cache.used(change.key).applied(change, outcome.stamps[change.key])
+                    if change.key in progress.checked.frames:  # what tiers know is among it
+                        progress.counted += change.counters
+            self._cache.forget(outcome.contended)
             place = batch.topic, batch.partition, batch.shard
             if outcome.contended:
                 logger.debug("%s[%d]: %d report logs contended", batch.topic, batch.partition, len(outcome.contended))
@@ -279,20 +297,22 @@ class Applier:
             while keys:
                 try:
                     for key, loaded in self._log.load(keys, shape, self._table.of_log).items():
-                        self._cache[key] = Cached.of(loaded)
+                        self._cache.put(key, Cached.of(loaded))
                     break
                 except StoreCorruptError as error:
                     self._unreadable.set_aside(error)
+                except LongerLadderError as error:
+                    # With the newest files it starts again; nothing of this batch was stored or acknowledged.
+                    raise RestartRequired(str(error)) from error
 
     def _shard_batch(self, shard: int, progress: _Progress) -> ShardBatch:
-        partition = partition_of(shard, self._partitions)
+        partition = partition_of(shard, self._count(progress.topic))
         owned = (progress.topic, partition) in self._assigned
         changes = []
         for key in progress.pending[shard]:
-            self._cache.move_to_end(key)
-            cached, shape = self._cache[key], progress.checked.shapes[key.survey_id]
+            cached, shape = self._cache.used(key), progress.checked.shapes[key.survey_id]
             if key in progress.taken:
-                changes.append(unchanged(key, cached, shape))
+                changes.append(_unchanged(key, cached, shape))
             else:
                 changes.append(fold(key, cached, progress.checked.reports[key], shape))
         return ShardBatch(
@@ -302,8 +322,21 @@ class Applier:
             last_offset=self._last.get((progress.topic, partition, shard), 0),
             next_offset=progress.next_offsets[partition] if owned else 0,
             changes=changes,
-            limit=progress.next_offsets[partition],
+            limit=None if self._draining else progress.next_offsets[partition],
         )
+
+    def _shorten(self, checked: Checked) -> None:
+        for key in [key for key in checked.reports if key in self._cache]:
+            cached, shape = self._cache.used(key), checked.shapes[key.survey_id]
+            for _ in range(cached.segments):  # once around at most
+                if not cached.is_long:
+                    break
+                seen = Seen(cached.stamp, cached.segments)
+                done = self._retried(partial(self._log.shorten, key, seen, cached.table.kept, shape))
+                if done is None:  # somebody else changed it, or the store did and its answer was lost
+                    self._cache.forget([key])
+                    break
+                cached.shortened(done)
 
     def _count_refusals(self, checked: Checked, now_ms: int) -> Counters:
         for (survey_id, window_ms), counters in checked.refused.items():
@@ -312,20 +345,17 @@ class Applier:
             self._retried(partial(self._log.count, survey_id, window_ms, counters, expires_ms))
         return sum(checked.refused.values(), Counters())
 
-    def _forget(self, keys: Iterable[Key]) -> None:
-        for key in keys:
-            self._cache.pop(key, None)
 
-    def _evict(self) -> None:
-        """Drop logs of expired windows, and the least recently used ones beyond the bound."""
-        self._forget(
-            [
-                key
-                for key, cached in self._cache.items()
-                if cached.table.shape.expires_ms(key.window_ms) <= self._broker_ms
-            ]
-        )
-        held = self.cached_bytes
-        while self._cache and held > self._cache_bytes:
-            _, cached = self._cache.popitem(last=False)
-            held -= cached.table.nbytes
+def _unchanged(key: Key, cached: Cached, shape: Shape) -> Change:
+    """Return a change that only asks whether the log is still the cached one."""
+    return Change(
+        key=key,
+        stamp=cached.stamp,
+        entries=b"",
+        rewrite=False,
+        log_entries=cached.log_entries,
+        patches=(),
+        tally_bytes=tally_bytes(shape),
+        shape=shape,
+        counters=Counters(),
+    )

@@ -11,8 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from producers.clock import Clock, system_clock
 from streams.kafka.messages import MessageTooLargeError, Outgoing, PublishError
 from streams.kafka.publisher import Publisher
+from streams.logs import Repeats
 from streams.worker.fold import DeadLetter
 from streams.worker.retry import RestartRequired
 from streams.worker_metrics import WorkerMetrics
@@ -64,9 +66,11 @@ class DeadLetterSender:
         *,
         patience_seconds: float,
         stopping: Callable[[], bool],
+        clock: Clock = system_clock,
     ) -> None:
         self._publisher, self._topic, self._metrics = publisher, topic, metrics
         self._patience_seconds, self._stopping = patience_seconds, stopping
+        self._refused, self._cut = Repeats(clock=clock), Repeats(clock=clock)
 
     def __call__(self, dead_letters: Sequence[DeadLetter]) -> None:
         """Send them all.
@@ -79,15 +83,17 @@ class DeadLetterSender:
         firsts = {letter.reason: letter for letter in reversed(dead_letters)}
         for reason, count in Counter(letter.reason for letter in dead_letters).items():
             self._metrics.dead_letters.labels(reason).inc(count)
-            first = firsts[reason]
+            first, told = firsts[reason], self._refused.count(reason, count)
             # One line for a whole flood: bad frames must not be able to fill the disk with log lines.
+            if told is None:
+                continue
             logger.warning(
                 "%s: %s refused (%s%s)%s; sent to %s, see `thaw deadletters`",
                 place_of(first),
                 "record batch" if first.last_offset is not None else "frame",
                 reason,
                 f": {first.detail}" if first.detail else "",
-                f" with {count - 1} more" if count > 1 else "",
+                f" with {told - 1} more" if told > 1 else "",
                 self._topic,
             )
 
@@ -112,13 +118,15 @@ class DeadLetterSender:
                 continue
             if keep is not None:
                 self._metrics.dead_letters_cut.inc()
-                logger.warning(
-                    "%s: dead letter of %d bytes cut to %d, %s takes no more; set max.message.bytes of the topic",
-                    place_of(letter),
-                    len(letter.frame),
-                    keep,
-                    self._topic,
-                )
+                if told := self._cut.count("cut", 1):
+                    logger.warning(
+                        "%s: dead letter of %d bytes cut to %d%s, %s takes no more; set max.message.bytes of the topic",
+                        place_of(letter),
+                        len(letter.frame),
+                        keep,
+                        f" with {told - 1} more" if told > 1 else "",
+                        self._topic,
+                    )
             return
         raise RestartRequired(f"{self._topic} takes no dead letter of any size: {refusal}") from refusal
 

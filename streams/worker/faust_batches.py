@@ -21,7 +21,8 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from streams.kafka.batches import decode_here
-from streams.kafka.messages import FetchBatch, Lag, NoRecord, Record, Undecodable
+from streams.kafka.messages import FetchBatch, Item, Lag, first_offset, since
+from streams.worker.record_walk import runs_of
 
 logger = logging.getLogger(__name__)
 _STEPS = logging.getLogger("faust.batches")
@@ -50,7 +51,7 @@ class BatchThread(driver.AIOKafkaConsumerThread):
     async def _fetch_records(
         self, consumer: Any, active_partitions: Any, timeout: float | None = None, max_records: int | None = None
     ) -> Any:
-        decode_here(consumer)
+        decode_here(consumer, walk=runs_of)
         return await super()._fetch_records(consumer, active_partitions, timeout=timeout, max_records=max_records)
 
 
@@ -115,16 +116,16 @@ class BatchConsumer(driver.Consumer):
             if not self.transport.app.should_stop:
                 raise
 
-    async def _hand_over(self, tp: TP, items: Sequence[Record | Undecodable | NoRecord]) -> None:
+    async def _hand_over(self, tp: TP, items: Sequence[Item]) -> None:
         expected = self._read_offset[tp]
-        first = _first_offset(items[0])
+        first = first_offset(items[0])
         if expected is None:
             expected = first
         if first < expected:
-            items = [item for item in items if item.offset >= expected]
+            items = since(items, expected)
             if not items:
                 return
-            first = _first_offset(items[0])
+            first = first_offset(items[0])
         if first > expected and not await self._gap_is_real(tp, expected):
             return
         batch: Any = FetchBatch.of(tp.topic, tp.partition, expected, items, missing=max(0, first - expected))
@@ -156,10 +157,6 @@ class BatchConsumer(driver.Consumer):
         offset = self._read_offset.get(tp)
         if offset is not None:
             await self._thread.call_thread(_seek, self._thread._ensure_consumer(), {tp: offset})
-
-
-def _first_offset(item: Record | Undecodable | NoRecord) -> int:
-    return item.offset if isinstance(item, Record) else item.first_offset
 
 
 async def _committed(consumer: Any) -> dict[TP, int | None]:
@@ -225,5 +222,5 @@ class BatchApp(faust.App):
                 continue  # a rebalance in the thread of aiokafka has just revoked the partition
             read = consumer._read_offset.get(tp)
             if stable is not None and end is not None and read is not None:
-                found[tp] = Lag(max(0, stable - read), max(0, end - stable))
+                found[tp] = Lag(max(0, stable - read), max(0, end - stable), stable)
         return found

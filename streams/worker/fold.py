@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,15 @@ from producers.survey.survey import Survey
 from producers.wire.layout import DIGEST_BYTES, HEADER_BYTES, SMALLEST_REPORT_BYTES
 from producers.wire.shards import partition_of
 from streams.kafka.messages import FetchBatch
-from streams.store.contract import Change, Loaded
+from streams.store.contract import Change, Shortened
 from streams.store.counters import REASONS, UNDECODABLE, UNKNOWN_SURVEY, Counters
-from streams.store.entry import ANSWER_AT
+from streams.store.log_content import Loaded, is_piece, piece_count
 from streams.store.shape import GRACE_MS, Key, Shape
 from streams.worker import kernels
+from streams.worker.contents import keys_of, valid_answers, without_key
+from streams.worker.joined import Joined
+from streams.worker.key_chains import wrong_keys
+from streams.worker.record_walk import warm_up_walk
 from streams.worker.table import Table, patches, tally_bytes
 from streams.worker.versions import translate
 from streams.worker.words import Ints, Words
@@ -58,6 +62,8 @@ class Checked:
     reports: dict[Key, Words] = field(default_factory=dict)
     shapes: dict[str, Shape] = field(default_factory=dict)
     """By survey id."""
+    tiers: dict[str, tuple[Survey, ...]] = field(default_factory=dict)
+    """By survey id: what tiers may know of it; `streams.worker.tiers` adds their reports."""
     sent_ms: dict[tuple[str, int], int] = field(default_factory=dict)
     """By survey id and window: when the youngest good frame was sent, as it claims."""
     frames_sent_ms: dict[tuple[str, int], Ints] = field(default_factory=dict)
@@ -65,6 +71,8 @@ class Checked:
     frames: dict[Key, Ints] = field(default_factory=dict)
     """The good frames of each log, in the order of its reports, as `kernels.scan_frames` writes them; messages are
     numbered over all batches."""
+    keys: dict[Key, NDArray[np.uint8]] = field(default_factory=dict)
+    """If asked for, of logs of withdrawable surveys: the key of each report and the last three bytes of its token."""
     dead_letters: list[DeadLetter] = field(default_factory=list)
     expired: list[DeadLetter] = field(default_factory=list)
     """Frames that came too late, if asked for; they are counted and no dead letters."""
@@ -77,39 +85,6 @@ class Checked:
         self.refused[place] = self.refused.get(place, Counters()) + counters
 
 
-@dataclass(frozen=True)
-class _Joined:
-    """All messages of a batch in one buffer, each starting at a multiple of 8, and what is known of each."""
-
-    values: Sequence[bytes]
-    words: Words
-    starts: Ints
-    lengths: Ints
-    timestamps_ms: Ints
-    partitions: Ints
-
-    @classmethod
-    def of(cls, batches: Sequence[FetchBatch]) -> _Joined:
-        """Join the messages of batches with at least one record each."""
-        values: list[bytes] = []
-        timestamps_ms: list[int] = []
-        for batch in batches:
-            timestamps_ms += [record.timestamp_ms for record in batch.records]
-            values += [record.value or b"" for record in batch.records]
-        lengths = np.fromiter(map(len, values), dtype=np.int64, count=len(values))
-        padding = -lengths % 8
-        room = lengths + padding
-        padded = [value + bytes(-len(value) % 8) for value in values] if padding.any() else values
-        return cls(
-            values=values,
-            words=np.frombuffer(b"".join(padded), dtype=np.uint64),
-            starts=np.cumsum(room) - room,
-            lengths=lengths,
-            timestamps_ms=np.array(timestamps_ms),
-            partitions=np.repeat([batch.partition for batch in batches], [len(batch.records) for batch in batches]),
-        )
-
-
 def check(
     batches: Sequence[FetchBatch],
     surveys: SurveyLookup,
@@ -118,6 +93,7 @@ def check(
     *,
     broker_ms: int | None = None,
     keep_expired: bool = False,
+    keep_keys: bool = False,
 ) -> Checked:
     """Sort the reports of fetch batches: good ones by (survey, window, shard), dead letters, counters of refused ones.
 
@@ -129,6 +105,9 @@ def check(
         broker_ms: the broker's time, `now_ms` if not given. A report is judged by its record's timestamp; only if its
             window's keys are gone by the broker's time does it count as expired in spite of having come in time.
         keep_expired: also return the bytes of expired frames.
+        keep_keys: also return the keys of reports that have some, and the ends of their tokens.
+
+    Long because it is one table of frames from the first step to the last.
     """
     checked = Checked()
     broker_ms = now_ms if broker_ms is None else broker_ms
@@ -136,8 +115,8 @@ def check(
     batches = [batch for batch in batches if batch.records]
     if not batches:
         return checked
-    joined = _Joined.of(batches)
-    room = int(joined.lengths.sum()) // HEADER_BYTES + len(joined.values)
+    joined = Joined.of(batches)
+    room = int(joined.lengths.sum()) // HEADER_BYTES + len(joined.starts)
     frames = np.zeros((room, kernels.FRAME_FIELDS), dtype=np.int64)
     digests = np.zeros(room, dtype=np.uint64)
     rows = kernels.scan_frames(joined.words, joined.starts, joined.lengths, frames, digests)
@@ -149,21 +128,30 @@ def check(
     codes = frames[:, kernels.FAULT].copy()
     ids = np.full(rows, UNKNOWN_SURVEY, dtype=object)
 
+    known: dict[str, tuple[Survey, list[np.uint64]]] = {}
     for digest in np.unique(digests[codes == kernels.GOOD]):
-        chosen = np.flatnonzero((digests == digest) & (codes == kernels.GOOD))
-        survey = surveys.get(int(digest).to_bytes(DIGEST_BYTES, "little"), now_ms)
-        if survey is None:
-            codes[chosen] = _CODE["survey"]
+        found = surveys.get(int(digest).to_bytes(DIGEST_BYTES, "little"), now_ms)
+        if found is None:
+            codes[(digests == digest) & (codes == kernels.GOOD)] = _CODE["survey"]
             continue
+        # Frames of a survey and of one that it continues are of the same logs. Its file may have come just now.
+        survey, own = known.get(found.id, (found, []))
+        known[found.id] = max(survey, found, key=lambda one: len(one.continued)), [*own, digest]
+
+    for survey, own in known.values():
+        chosen = np.flatnonzero(np.isin(digests, own) & (codes == kernels.GOOD))
         ids[chosen] = survey.id
-        checked.shapes[survey.id] = Shape.of(survey)
+        checked.shapes[survey.id], checked.tiers[survey.id] = Shape.of(survey), survey.tier_surveys
         message = frames[chosen, kernels.MESSAGE]
         codes[chosen] = _judge(
             survey, frames[chosen], joined.timestamps_ms[message], joined.partitions[message], partitions, broker_ms
         )
         chosen = chosen[codes[chosen] == kernels.GOOD]
         if len(chosen):
-            _take(checked, survey, words, frames, joined.timestamps_ms[frames[chosen, kernels.MESSAGE]], chosen, codes)
+            timestamps = joined.timestamps_ms[frames[chosen, kernels.MESSAGE]]
+            _take(checked, survey, words, frames, timestamps, chosen, codes)
+    if keep_keys:
+        checked.keys = keys_of(checked.frames, checked.shapes, words)
 
     for row in np.flatnonzero(codes):
         frames[row, [kernels.START, kernels.LENGTH]] = origins[row]
@@ -180,6 +168,7 @@ def _judge(survey: Survey, frames: Ints, timestamps: Ints, partition: Ints, part
     lengths, which = np.unique(frames[:, kernels.COUNT], return_inverse=True)
     expected_bytes = np.array([survey.layout.frame_bytes(count) for count in lengths.tolist()])[which]
     in_time_ms = survey.windows.size_ms + survey.retention_ms
+    late = (window <= timestamps - in_time_ms) | (timestamps >= survey.stops_ms)
     return np.asarray(
         np.select(
             [
@@ -188,9 +177,10 @@ def _judge(survey: Survey, frames: Ints, timestamps: Ints, partition: Ints, part
                 partition_of(shard, partitions) != partition,
                 window % survey.windows.step_ms != 0,
                 window > timestamps + survey.skew_ms,
-                (window <= timestamps - in_time_ms) | (window <= broker_ms - in_time_ms - GRACE_MS),
+                frames[:, kernels.VERSION] != survey.layout.version,
+                late | (window <= broker_ms - in_time_ms - GRACE_MS),
             ],
-            [_CODE["length"], _CODE["shard"], _CODE["partition"], _CODE["window"], _CODE["future"], _EXPIRED],
+            [*(_CODE[reason] for reason in ("length", "shard", "partition", "window", "future", "key")), _EXPIRED],
             default=kernels.GOOD,
         ),
         dtype=np.int64,
@@ -226,14 +216,14 @@ def _take(
         shape.groups,
         shape.shards,
         _opened(survey, frames[chosen, kernels.WINDOW_MS], timestamps),
+        -1 if shape.withdrawal is None else shape.withdrawal,
         packed,
         faults,
     )
     faults = _PACK_CODES[faults]
-    valid = survey.mechanism.valid(_answers(packed, shape))
-    if not valid.all():
-        invalid = np.searchsorted(np.cumsum(counts), np.flatnonzero(~valid), side="right")
-        faults[invalid] = np.where(faults[invalid] == kernels.GOOD, _CODE["answer"], faults[invalid])
+    _note_faults(faults, counts, ~valid_answers(survey, packed, shape), "answer")
+    if shape.withdrawable:
+        _note_faults(faults, counts, without_key(survey, words, frames[chosen], packed, shape), "key")
     if faults.any():
         codes[chosen] = faults
         good = faults == kernels.GOOD
@@ -270,11 +260,11 @@ def _group(checked: Checked, survey_id: str, frames: Ints, counts: Ints, packed:
         checked.frames_sent_ms[survey_id, window_ms] = moments
 
 
-def _answers(packed: Words, shape: Shape) -> NDArray[Any]:
-    """Return the answers as `Specification.valid` takes them: (n,) symbols or (n, width) bytes."""
-    rows = packed.view(np.uint8).reshape(len(packed), shape.entry_bytes)
-    raw = np.ascontiguousarray(rows[:, ANSWER_AT : ANSWER_AT + shape.width])
-    return raw if shape.kind == "bits" else raw.view(f"<u{shape.width}").ravel()
+def _note_faults(faults: Ints, counts: Ints, wrong: NDArray[np.bool_], reason: str) -> None:
+    """Note a fault of frames with a wrong report that have no fault yet."""
+    if wrong.any():
+        found = np.unique(np.searchsorted(np.cumsum(counts), np.flatnonzero(wrong), side="right"))
+        faults[found] = np.where(faults[found] == kernels.GOOD, _CODE[reason], faults[found])
 
 
 def _refuse_undecodable(checked: Checked, batches: Sequence[FetchBatch]) -> None:
@@ -288,7 +278,7 @@ def _refuse_undecodable(checked: Checked, batches: Sequence[FetchBatch]) -> None
 def _refuse(
     checked: Checked,
     batches: Sequence[FetchBatch],
-    joined: _Joined,
+    joined: Joined,
     frame: Ints,
     code: int,
     survey_id: str,
@@ -331,23 +321,33 @@ class Cached:
     @classmethod
     def of(cls, loaded: Loaded[Table]) -> Cached:
         """Start from what the store returned."""
-        return cls(
-            loaded.content, loaded.stamp, len(loaded.entries) // loaded.content.shape.entry_bytes, loaded.segments
-        )
+        return cls(loaded.content, loaded.stamp, loaded.log_entries, loaded.segments)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the log is more than twice its live size, and too large to be replaced by one segment."""
+        table = self.table
+        return self.log_entries > 2 * len(table) and not is_piece(len(table), table.shape.entry_bytes)
 
     def applied(self, change: Change, stamp: bytes) -> None:
         """Note that the store has made this change and what its stamp is now."""
         self.stamp, self.log_entries = stamp, change.log_entries
         if change.entries:
-            self.segments = 1 if change.rewrite else self.segments + 1
+            added = piece_count(len(change.entries), change.shape.entry_bytes)
+            self.segments = 1 if change.rewrite else self.segments + added
+
+    def shortened(self, done: Shortened) -> None:
+        """Note that the store has dropped entries that others have replaced."""
+        self.stamp, self.segments = done.stamp, done.segments
+        self.log_entries -= done.dropped
 
 
 def fold(key: Key, cached: Cached, reports: Words, shape: Shape) -> Change:
     """Fold packed reports into a cached log and return what the store must do.
 
     The cached table is changed at once: unless the store then says that it made the change, the copy must be dropped.
-    A log of more than twice its live size is replaced. `shape` says how long the window lives from now on; a survey may
-    change that.
+    A log of more than twice its live size is replaced, if that is no more than a piece. `shape` says how long the
+    window lives from now on; a survey may change that.
     """
     table = cached.table
     before = table.numbers.copy()
@@ -355,7 +355,8 @@ def fold(key: Key, cached: Cached, reports: Words, shape: Shape) -> Change:
     accepted = len(folded.accepted)
     log_entries = cached.log_entries + accepted
     # Never a log of a single segment: the store tells a half-made rewrite by the number of segments.
-    rewrite = bool(accepted) and cached.segments >= 2 and log_entries > max(2 * len(table), _REWRITE_ENTRIES)
+    due = log_entries > max(2 * len(table), _REWRITE_ENTRIES) and is_piece(len(table), shape.entry_bytes)
+    rewrite = bool(accepted) and cached.segments >= 2 and due
     counters = Counters(accepted, folded.duplicate, folded.outdated, folded.conflicting)
     return Change(
         key=key,
@@ -370,30 +371,19 @@ def fold(key: Key, cached: Cached, reports: Words, shape: Shape) -> Change:
     )
 
 
-def unchanged(key: Key, cached: Cached, shape: Shape) -> Change:
-    """Return a change that only asks whether the log is still the cached one."""
-    return Change(
-        key=key,
-        stamp=cached.stamp,
-        entries=b"",
-        rewrite=False,
-        log_entries=cached.log_entries,
-        patches=(),
-        tally_bytes=tally_bytes(shape),
-        shape=shape,
-        counters=Counters(),
-    )
-
-
 def warm_up() -> None:
     """Compile the inner loops before the first batch needs them: seconds the first time, then from a cache on disk."""
+    warm_up_walk()
     none = np.zeros(0, dtype=np.int64)
     words = np.frombuffer(bytes(8), dtype=np.uint64)
     kernels.scan_frames(words, none, none, np.zeros((1, kernels.FRAME_FIELDS), dtype=np.int64), np.zeros(1, np.uint64))
     shape = Shape(kind="index", size=2, width=1, rungs=1, groups=1)
     packed: Words = np.zeros((0, shape.entry_words), dtype=np.uint64)
-    kernels.pack_frames(words, none, none, none, 1, 1, 1, 1, none, packed, none)
+    kernels.pack_frames(words, none, none, none, 1, 1, 1, 1, none, -1, packed, none)
+    wrong_keys(words, none, none, none, none, bytes(DIGEST_BYTES))
     table = Table(shape)
+    patches(table.numbers, table.numbers)
     table.fold(packed)
     table.fold_log(b"")
+    table.kept(b"")
     table.grow()

@@ -8,13 +8,17 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from producers.clock import system_clock
+from producers.clock import Clock, system_clock
 from streams.kafka.messages import FetchBatch, Lag
 from streams.kafka.topic_state import TopicState
 from streams.store.heartbeats import CLOCK_TOLERATED_MS
+from streams.tracing import Spans, no_spans
 from streams.windows.latency import Latencies
-from streams.worker.applier import Applier
+from streams.worker.applier import Applied, Applier
 from streams.worker.clock_offset import ClockOffset
+from streams.worker.driver import Place
+from streams.worker.lag_age import LagAges
+from streams.worker.open_transactions import OpenTransactions
 from streams.worker.retry import RestartRequired
 from streams.worker_metrics import WorkerMetrics
 
@@ -22,14 +26,37 @@ logger = logging.getLogger(__name__)
 
 
 class BatchHandler:
-    """Feeds fetch batches of one topic to the applier. Its callers run in one thread, but for `topic_looked_at`."""
+    """Feeds fetch batches of one topic to the applier. Its callers run in one thread, but for `topic_looked_at`.
 
-    def __init__(self, topic: str, applier: Applier, metrics: WorkerMetrics, latencies: Latencies) -> None:
+    Args:
+        topic: what it is fed from.
+        applier: what counts.
+        metrics: lags and the like, by partition.
+        latencies: when reports were counted.
+        beside: whether another topic is read too, so that numbers of partitions do not name a partition.
+        clock: the time here, in ms; lags are told by it as long as it agrees with the broker's.
+        spans: begins a span for every call of `handle`.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        applier: Applier,
+        metrics: WorkerMetrics,
+        latencies: Latencies,
+        *,
+        beside: bool = False,
+        clock: Clock = system_clock,
+        spans: Spans = no_spans,
+    ) -> None:
         self._topic, self._applier, self._metrics, self._latencies = topic, applier, metrics, latencies
+        self._spans = spans
+        self._named = f"{topic}:" if beside else ""
         self._next: dict[int, int] = {}
-        self._read_until_ms: dict[int, int] = {}
-        self._watched_ms: dict[int, int] = {}
+        self._clock, self._off_ms = clock, 0
+        self._ages = LagAges(metrics.lag_seconds, self._broker_now, named=self._named)
         self._deleted = DeletedUnread(topic, metrics)
+        self._transactions = OpenTransactions(topic)
         self._clock_offset, self._clock_is_off = ClockOffset(), False
 
     @property
@@ -50,11 +77,12 @@ class BatchHandler:
         self._next = dict(starts)
         self._deleted.assigned({partition for partition, offset in committed.items() if offset is None})
         for partition in gone:
-            self._metrics.lag.remove(str(partition))
-            self._metrics.lag_seconds.remove(str(partition))
-            self._read_until_ms.pop(partition, None)
-            self._watched_ms.pop(partition, None)
-            self._metrics.uncommitted.remove(str(partition))
+            label = f"{self._named}{partition}"
+            self._metrics.lag.remove(label)
+            self._metrics.uncommitted.remove(label)
+            self._metrics.transaction_seconds.remove(label)
+            self._ages.forget(partition)
+            self._transactions.forget(partition)
         return self._next.copy()
 
     def handle(self, batches: Sequence[FetchBatch]) -> None:
@@ -63,7 +91,21 @@ class BatchHandler:
         Raises:
             RestartRequired: they cannot be counted now, or a fetch batch is missing.
         """
-        received_ms = system_clock()
+        with self._spans("thaw.batch") as span:
+            span.set_attribute("messaging.system", "kafka")
+            span.set_attribute("messaging.operation.type", "process")
+            span.set_attribute("messaging.destination.name", self._topic)
+            span.set_attribute("messaging.batch.message_count", sum(len(batch.records) for batch in batches))
+            spans = [f"{batch.partition}@{batch.start}-{batch.next_offset - 1}" for batch in batches]
+            span.set_attribute("thaw.offsets", spans)
+            applied = self._handle(batches)
+            span.set_attribute("thaw.windows", len(applied.windows))
+            span.set_attribute("thaw.reports", applied.reports)
+            span.set_attribute("thaw.reports.applied", applied.counters.applied)
+            span.set_attribute("thaw.reports.duplicate", applied.counters.duplicate)
+
+    def _handle(self, batches: Sequence[FetchBatch]) -> Applied:
+        received_ms = self._clock()
         for batch in batches:
             if batch.missing:
                 self._deleted.up_to(batch.partition, batch.start, batch.start + batch.missing)
@@ -76,36 +118,28 @@ class BatchHandler:
             if expected is not None:
                 self._next[batch.partition] = max(expected, batch.next_offset)
         self._compare_clocks(batches, received_ms)
+        self._ages.begin(batches)
         with self._metrics.batch_seconds.time():
             applied = self._applier.process(batches)
-        now_ms = system_clock()
-        for batch in batches:
-            if batch.records:
-                self._note_read(batch.partition, batch.records[-1].timestamp_ms)
+        now_ms = self._clock()
+        self._ages.end(batches)
         self._metrics.records.inc(sum(len(batch.records) for batch in batches))
         self._metrics.reports.inc(applied.reports)
         self._metrics.last_batch.set(now_ms / 1_000)
         for window, moments in applied.frames_sent_ms.items():
             sent_ms, frames = np.unique(moments, return_counts=True)
             self._latencies.applied(window, zip(sent_ms.tolist(), frames.tolist(), strict=True), now_ms)
+        return applied
 
     def watch_lag(self, lags: Mapping[int, Lag], now_ms: int) -> None:
-        """Take note of how many records of each partition were not read yet.
-
-        The unread ones are younger than the last one read, and younger than the last moment at which none was unread.
-        Before the first was read, the time since the partition was assigned is all that is known.
-        """
+        """Take note of how many records of each partition were not read yet."""
         for partition, lag in lags.items():
-            if not lag.records:
-                self._note_read(partition, now_ms)
-            since_ms = self._read_until_ms.get(partition, self._watched_ms.setdefault(partition, now_ms))
-            self._metrics.lag.labels(str(partition)).set(lag.records)
-            self._metrics.uncommitted.labels(str(partition)).set(lag.uncommitted)
-            behind_ms = max(0, now_ms - since_ms) if lag.records else 0
-            self._metrics.lag_seconds.labels(str(partition)).set(behind_ms / 1_000)
-
-    def _note_read(self, partition: int, time_ms: int) -> None:
-        self._read_until_ms[partition] = max(time_ms, self._read_until_ms.get(partition, 0))
+            label = f"{self._named}{partition}"
+            self._metrics.lag.labels(label).set(lag.records)
+            self._metrics.uncommitted.labels(label).set(lag.uncommitted)
+            self._ages.watch(partition, lag)
+        for partition, seconds in self._transactions.look(lags, now_ms).items():
+            self._metrics.transaction_seconds.labels(f"{self._named}{partition}").set(seconds)
 
     def topic_looked_at(self, state: TopicState) -> None:
         """Take note of a state of the topic; from any thread."""
@@ -136,7 +170,16 @@ class BatchHandler:
             )
         elif self._clock_is_off and not off:
             logger.warning("the clock of this worker agrees with the broker's again")
+        if off != self._clock_is_off:
+            self._off_ms = 0
+            self._ages.clock_was_set()
+        if off and abs(offset_ms) > abs(self._off_ms):
+            self._off_ms = offset_ms  # what a record proves is less than the truth
         self._clock_is_off = off
+
+    def _broker_now(self) -> int:
+        """Return the broker's time as far as it is known to differ from the time here."""
+        return self._clock() - self._off_ms
 
     def verify(self) -> None:
         """Check that the store still has what was counted, also of partitions without traffic.
@@ -145,6 +188,60 @@ class BatchHandler:
             RestartRequired: it has not, or did not answer in time.
         """
         self._applier.verify()
+
+
+class TopicsFeed:
+    """What a driver feeds: one handler for each topic that is read."""
+
+    def __init__(self, handlers: Mapping[str, BatchHandler]) -> None:
+        self._handlers = handlers
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics to read."""
+        return list(self._handlers)
+
+    @property
+    def assigned(self) -> frozenset[Place]:
+        """The partitions of the last assignment."""
+        return frozenset((topic, part) for topic, handler in self._handlers.items() for part in handler.assigned)
+
+    def start_at(self, committed: Mapping[Place, int | None]) -> dict[Place, int]:
+        """Return where to start reading each partition of a new assignment.
+
+        Raises:
+            RestartRequired: the store did not answer in time.
+        """
+        starts: dict[Place, int] = {}
+        for topic, handler in self._handlers.items():
+            own = {partition: offset for (name, partition), offset in committed.items() if name == topic}
+            starts |= {(topic, partition): offset for partition, offset in handler.start_at(own).items()}
+        return starts
+
+    def handle(self, batches: Sequence[FetchBatch]) -> None:
+        """Count all records of these fetch batches; when it returns, they may be acknowledged.
+
+        Raises:
+            RestartRequired: they cannot be counted now, or a fetch batch is missing.
+        """
+        for topic, handler in self._handlers.items():
+            own = [batch for batch in batches if batch.topic == topic]
+            if own:
+                handler.handle(own)
+
+    def watch_lag(self, lags: Mapping[Place, Lag], now_ms: int) -> None:
+        """Take note of how many records of each partition were not read yet."""
+        for topic, handler in self._handlers.items():
+            handler.watch_lag({part: lag for (name, part), lag in lags.items() if name == topic}, now_ms)
+
+    def verify(self) -> None:
+        """Check that the store still has what was counted, also of partitions without traffic.
+
+        Raises:
+            RestartRequired: it has not, or did not answer in time.
+        """
+        # All handlers share one applier, which knows the offsets of all topics.
+        next(iter(self._handlers.values())).verify()
 
 
 class DeletedUnread:

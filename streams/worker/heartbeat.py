@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from producers.clock import Clock, system_clock
+from streams.logs import StateLog
 from streams.store.contract import StoreUnavailableError
 from streams.store.heartbeats import Heartbeat, Heartbeats
 from streams.worker_metrics import WorkerMetrics, quantile
@@ -23,6 +24,8 @@ def heartbeat_of(worker: str, metrics: WorkerMetrics, now_ms: int) -> Heartbeat:
     """Sum up a worker's metrics."""
     lags = [sample.value for family in metrics.lag.collect() for sample in family.samples]
     ages = [sample.value for family in metrics.lag_seconds.collect() for sample in family.samples]
+    waiting = [sample.value for family in metrics.uncommitted.collect() for sample in family.samples]
+    open_ = [sample.value for family in metrics.transaction_seconds.collect() for sample in family.samples]
     (last_batch,) = (sample.value for family in metrics.last_batch.collect() for sample in family.samples)
     (kafka_up,) = (sample.value for family in metrics.kafka_up.collect() for sample in family.samples)
     (clock_offset,) = (sample.value for family in metrics.clock_offset.collect() for sample in family.samples)
@@ -42,6 +45,8 @@ def heartbeat_of(worker: str, metrics: WorkerMetrics, now_ms: int) -> Heartbeat:
         lag_seconds=max(ages, default=None),
         kafka_up=None if math.isnan(kafka_up) else bool(kafka_up),
         clock_offset_seconds=clock_offset,
+        uncommitted_records=int(sum(waiting)) if waiting else None,
+        transaction_open_seconds=max(open_, default=None),
     )
 
 
@@ -59,6 +64,8 @@ class HeartbeatLoop:
     ) -> None:
         self._heartbeats, self._worker, self._metrics, self._port = heartbeats, worker, metrics, port
         self._clock = clock
+        # A worker at rest writes nothing else: only its heartbeat meets a Redis that reads but takes no writes.
+        self._redis = StateLog(logger, "Redis (for heartbeats: this worker is shown as dead)", clock=clock)
 
     def run(self, stop: threading.Event) -> None:
         """Publish heartbeats until `stop` is set, then remove the last one; a store that is away is waited for."""
@@ -66,8 +73,9 @@ class HeartbeatLoop:
             try:
                 beat = heartbeat_of(self._worker, self._metrics, self._clock())
                 self._heartbeats.publish(msgspec.structs.replace(beat, metrics_port=self._port))
+                self._redis.up()
             except StoreUnavailableError as error:
-                logger.debug("heartbeat not published: %s", error)
+                self._redis.down(error)
             stop.wait(HEARTBEAT_SECONDS)
         try:
             self._heartbeats.remove(self._worker)

@@ -19,10 +19,11 @@ from producers.wire.layout import GROUP_BYTES, HEADER_BYTES, MAX_REPORTS, RUNG_B
 from streams.store.counters import FRAME_REASONS
 from streams.store.entry import ANSWER_AT, RUNG_AT
 from streams.worker.precedence import compare
-from streams.worker.words import Ints, Words, byte_at, compiled
+from streams.worker.vectors import copy_answer, count_bits
+from streams.worker.words import Ints, Words, byte_at, compiled, inlined
 
-FRAME_FIELDS: Final = 8
-MESSAGE, START, LENGTH, WINDOW_MS, SENT_MS, SHARD, COUNT, FAULT = range(FRAME_FIELDS)
+FRAME_FIELDS: Final = 9
+MESSAGE, START, LENGTH, WINDOW_MS, SENT_MS, SHARD, COUNT, FAULT, VERSION = range(FRAME_FIELDS)
 """Columns of what `scan_frames` writes for each frame; START and LENGTH are bytes in the joined buffer."""
 
 FAULTS: Final = ("", *FRAME_REASONS)
@@ -43,7 +44,8 @@ def _mask_of(size: int) -> np.uint64:
 # Fields of a frame: the word each stands in, counted from the frame's first, and its place inside it.
 _MAGIC: Final = np.uint64(int.from_bytes(layout.MAGIC, "little"))
 _MAGIC_MASK: Final = _mask_of(len(layout.MAGIC))
-_VERSION: Final = layout.VERSION
+_PLAIN: Final = layout.PLAIN_VERSION
+_KEYED: Final = layout.KEYED_VERSION
 _VERSION_SHIFT: Final = _shift_of(layout.VERSION_AT)
 _LENGTH_SHIFT: Final = _shift_of(layout.LENGTH_AT)
 _DIGEST_WORD: Final = layout.DIGEST_AT // layout.WORD_BYTES
@@ -104,7 +106,9 @@ def scan_frames(words: Words, starts: Ints, lengths: Ints, frames: Ints, digests
                     length = claimed
                     last = words[word + _LAST_WORD]
                     count = np.int64((last >> _COUNT_SHIFT) & _FOUR_BYTES)
-                    if np.int64((first >> _VERSION_SHIFT) & _BYTE) != _VERSION:
+                    version = np.int64((first >> _VERSION_SHIFT) & _BYTE)
+                    frames[row, 8] = version
+                    if version != _PLAIN and version != _KEYED:
                         fault = 4
                     elif count < 1 or count > MAX_REPORTS:
                         fault = 5
@@ -139,13 +143,15 @@ def pack_frames(
     groups: int,
     shards: int,
     opened: Ints,
+    withdrawal: int,
     out: Words,
     faults: Ints,
 ) -> None:
     """Pack the reports of all frames into `out`, one entry a row, and note the first fault of each frame.
 
     `starts` are byte positions of frames in `words` whose lengths were checked against the survey's layout; `opened` is
-    the number of rungs that were open when each frame came.
+    the number of rungs that were open when each frame came; `withdrawal` is the rung of withdrawals, which are never
+    early, or negative if the survey has none.
     Long because it is one loop, and calls inside it would cost time per report.
     """
     row = 0
@@ -164,7 +170,7 @@ def pack_frames(
                 fault = 2
             at = rung_at + i
             rung = (words[at >> 3] >> np.uint64((at & 7) << 3)) & _BYTE
-            if np.int64(rung) >= opened[frame] and fault == 0:
+            if np.int64(rung) >= opened[frame] and np.int64(rung) != withdrawal and fault == 0:
                 fault = 1 if np.int64(rung) >= rungs else 4
             out[row, 0] = words[tokens + _TOKEN_WORDS * i]
             second = (second & _NAME_MASK) | ((rung + _ONE) & _BYTE) << _RUNG_SHIFT
@@ -178,17 +184,12 @@ def pack_frames(
                 out[row, 1] = second
             else:
                 out[row, 1] = second
-                for j in range(2, size):
-                    out[row, j] = _ZERO
-                for _ in range(width):
-                    byte = (words[at >> 3] >> np.uint64((at & 7) << 3)) & _BYTE
-                    out[row, target >> 3] |= byte << np.uint64((target & 7) << 3)
-                    target += 1
-                    at += 1
+                copy_answer(words, at, width, out, row)
+                target += width
             if groups > 1:
                 at = group_at + GROUP_BYTES * i
                 group = (words[at >> 3] >> np.uint64((at & 7) << 3)) & _TWO_BYTES
-                if np.int64(group) >= groups and fault == 0:
+                if (np.int64(group) >= groups or (np.int64(rung) == withdrawal and group != _ZERO)) and fault == 0:
                     fault = 3
                 out[row, target >> 3] |= (group & _BYTE) << np.uint64((target & 7) << 3)
                 target += 1
@@ -208,7 +209,7 @@ def slot_of(first: int, second: int, seed: Words, shift: int) -> int:
     return np.int64(mixed >> np.uint64(shift))  # type: ignore[return-value]  # compiled: numbers have machine types
 
 
-@compiled
+@inlined
 def _add(
     numbers: Ints, words: Words, row: int, sign: int, bits: bool, size: int, width: int, rungs: int, groups: int
 ) -> bool:
@@ -222,15 +223,8 @@ def _add(
     line = rung * groups + group
     base = rungs * groups + line * size
     if bits:
-        for k in range(width):
-            byte = byte_at(words, row, ANSWER_AT + k)
-            cell = 8 * k
-            if byte >> max(0, min(8, size - cell)):
-                return False
-            while byte:
-                numbers[base + cell] += sign * (byte & 1)
-                byte >>= 1
-                cell += 1
+        if not count_bits(numbers, base, words, row, sign, size, width):
+            return False
     else:
         cell = 0
         for k in range(width):
@@ -247,7 +241,8 @@ STATE_FIELDS: Final = 7
 """Entries of the `state` of `fold_entries`; LIVE counts users, BROKEN is 1 after an invalid entry."""
 
 _BLOCK: Final = 128
-# Slots of a block are read ahead of the work on them, so that the waits for memory overlap.
+# Slots of a block are read ahead of the work on them, a word of every cache line, so that the waits for memory overlap.
+_LINE_WORDS: Final = 8
 
 
 @compiled
@@ -263,10 +258,12 @@ def fold_entries(
     width: int,
     rungs: int,
     groups: int,
-    accepted: Words,
+    accepted: Ints,
     state: Ints,
 ) -> int:
     """Fold `entries[begin:]` into the table and the flat tally; return where it stopped.
+
+    The places of accepted entries are written to `accepted`.
 
     It stops before the end when the table is too full (call again with a larger one), or when BROKEN is set: then the
     entry at the returned position cannot be of this survey, and table and tally are unusable.
@@ -288,7 +285,8 @@ def fold_entries(
         touched = _ZERO
         for k in range(block):
             homes[k] = slot_of(entries[position + k, 0], entries[position + k, 1], seed, shift)
-            touched ^= slots[homes[k], 1]
+            for j in range(1, words, _LINE_WORDS):
+                touched ^= slots[homes[k], j]
         state[6] = np.int64(touched)
         for i in range(position, position + block):
             slot = homes[i - position]
@@ -324,8 +322,9 @@ def fold_entries(
                     line, cell = np.int64(rung_old) - 1, np.int64((old >> _ANSWER_SHIFT) & answer_mask)
                     numbers[line] -= 1
                     numbers[rungs + line * size + cell] -= 1
-                slots[slot, 0] = accepted[row, 0] = first
-                slots[slot, 1] = accepted[row, 1] = second
+                slots[slot, 0] = first
+                slots[slot, 1] = second
+                accepted[row] = i
                 row += 1
                 continue
             if not new:
@@ -347,7 +346,7 @@ def fold_entries(
                 _add(numbers, slots, slot, -1, bits, size, width, rungs, groups)
             for j in range(words):
                 slots[slot, j] = entries[i, j]
-                accepted[row, j] = entries[i, j]
+            accepted[row] = i
             row += 1
         position += block
     state[0], state[1] = live, row
@@ -365,3 +364,22 @@ def rehash(old: Words, new: Words, shift: int, seed: Words) -> None:
                 slot = (slot + 1) & mask
             for j in range(old.shape[1]):
                 new[slot, j] = old[i, j]
+
+
+@compiled
+def held_entries(slots: Words, shift: int, seed: Words, entries: Words, found: Ints) -> int:
+    """Write the places of those entries that the table holds as they are; return how many."""
+    mask = len(slots) - 1
+    count = 0
+    for i in range(len(entries)):
+        first, second = entries[i, 0], entries[i, 1]
+        slot = slot_of(first, second, seed, shift)
+        while slots[slot, 1] != _ZERO and (slots[slot, 0] != first or (slots[slot, 1] ^ second) & _NAME_MASK != _ZERO):
+            slot = (slot + 1) & mask
+        same = slots[slot, 1] != _ZERO
+        for j in range(slots.shape[1]):
+            same = same and slots[slot, j] == entries[i, j]
+        if same:
+            found[count] = i
+            count += 1
+    return count

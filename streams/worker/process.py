@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 from wsgiref.simple_server import WSGIServer
 
@@ -22,34 +22,36 @@ from streams.failures import OutsideError
 from streams.kafka.messages import Outgoing
 from streams.kafka.publisher import Publisher
 from streams.kafka.topic_state import TopicWatch
-from streams.kafka.topics import Topics
+from streams.kafka.topics import Topics, tier_topics
 from streams.kafka.watch import watch_kafka
 from streams.settings import Settings
 from streams.store.connect import open_store
 from streams.store.contract import StoreUnavailableError
 from streams.store.redis import RedisStore
+from streams.tracing import Tracing
 from streams.windows.counted import ReportsTopic
 from streams.windows.latency import Latencies
 from streams.windows.recompute import Recomputer
 from streams.worker.applier import DEFAULT_SHARDS, Applier
 from streams.worker.dead_letters import DeadLetterSender
-from streams.worker.driver import FaustProcess, build_app, exit_now
-from streams.worker.faust_batches import BatchApp
+from streams.worker.driver import Driver, exit_now
+from streams.worker.drivers import make_driver
 from streams.worker.fold import warm_up
-from streams.worker.handler import BatchHandler
+from streams.worker.handler import BatchHandler, TopicsFeed
 from streams.worker.heartbeat import HeartbeatLoop
 from streams.worker.likelihoods import LikelihoodMaker
-from streams.worker.retry import EXIT_RESTART
 from streams.worker.table import Table
 from streams.worker.threads import start_thread
-from streams.worker.topic_source import OtherClusterError, counted_since, take_source
+from streams.worker.topic_source import OtherClusterError, counted_since, source_of, take_source
 from streams.worker.topic_watch import ReportsTopicWatch
 from streams.worker_metrics import WorkerMetrics, worker_metrics
 
 logger = logging.getLogger(__name__)
 
 _BACKOFF_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
-_PUBLISH_SECONDS: Final = 10.0
+_PUBLISH_SECONDS: Final = 5.0
+"""How long a tick waits for Kafka to acknowledge estimates. Longer: current windows of this worker, and the line that
+says why, wait longer when Kafka hangs. Shorter: estimates are sent again to brokers that are merely slow."""
 _PUBLISH_AGAIN_SECONDS: Final = 0.2
 """How long a tick waits for Kafka if it did not answer at the tick before."""
 _STOP_SECONDS: Final = 5.0
@@ -71,6 +73,7 @@ def run_worker(settings: Settings, rebuild: Rebuild) -> int:
     """Run a worker until SIGTERM or SIGINT; return the exit status."""
     stopping, no_more_ticks = _stopping(), threading.Event()
     patience = Patience(settings.patience_seconds, stopping)
+    tracing = Tracing("thaw-worker", settings)
     metrics, latencies = worker_metrics(), Latencies()
     surveys = SurveyFolder(settings.surveys_folder, system_clock())
     server = _serve_metrics(settings, metrics)
@@ -80,12 +83,11 @@ def run_worker(settings: Settings, rebuild: Rebuild) -> int:
     start_thread("kafka-watch", lambda: watch_kafka(settings, metrics.kafka_up, no_more_ticks), exit_now)
     beat = HeartbeatLoop(open_store(settings).heartbeats, settings.instance_id, metrics, port=server.server_port)
     heartbeats = start_thread("heartbeat", lambda: beat.run(no_more_ticks), exit_now)
-    _check_topics(settings, patience)
-    topic_watch = TopicWatch(settings, settings.reports_topic)
-    reports = _take_source(settings, store, topic_watch, surveys, patience)
+    draining = _check_topics(settings, surveys, patience)
+    reports = _take_sources(settings, store, surveys, draining, patience)
     warm_up()
     publisher = Publisher(settings)
-    applier = _applier(settings, store, surveys, publisher, metrics, stopping)
+    applier = _applier(settings, store, surveys, publisher, metrics, stopping, draining)
 
     def publish(messages: Sequence[Outgoing]) -> None:
         # While Kafka is away a tick must not wait for it: the page reads estimates from Redis.
@@ -107,25 +109,55 @@ def run_worker(settings: Settings, rebuild: Rebuild) -> int:
     start_thread("rebuild", lambda: rebuild(settings, surveys, metrics, no_more_ticks), exit_now)
     maker = LikelihoodMaker(open_store(settings), surveys, settings.instance_id)
     start_thread("likelihoods", lambda: maker.run(no_more_ticks), exit_now)
-    handler = BatchHandler(settings.reports_topic, applier, metrics, latencies)
-
-    def watch(app: BatchApp) -> None:
-        sources = open_store(settings).sources
-        looking = ReportsTopicWatch(settings, topic_watch, sources, handler, metrics, exit_now, app.rejoin)
-        start_thread("topic-watch", lambda: looking.run(no_more_ticks), exit_now)
-
-    status = _drive(settings, handler, stopping, watch)
+    handlers = {
+        topic: BatchHandler(topic, applier, metrics, latencies, beside=topic in draining, spans=tracing.spans)
+        for topic in (settings.reports_topic, *draining)
+    }
+    driver = make_driver(settings, TopicsFeed(handlers), stopping)
+    _watch_topics(settings, handlers, draining, metrics, driver, no_more_ticks)
+    gc.freeze()
+    gc.set_threshold(_GARBAGE_THRESHOLD)
+    status = driver.run()
     # Estimates of the last batches that are not done in time are left to another worker.
     no_more_ticks.set()
     ticks.join(_STOP_SECONDS)
     heartbeats.join(1.0)
     publisher.close(_STOP_SECONDS)
+    tracing.close()
     server.shutdown()
+    _say_the_end(status)
+    return status
+
+
+def _say_the_end(status: int) -> None:
     if status:
-        logger.critical("exiting with status %d: Faust stopped by itself; safe to restart, no report is lost", status)
+        logger.critical("exiting with status %d: reading stopped by itself; safe to restart, no report is lost", status)
     else:
         logger.info("stopped")
-    return status
+
+
+def _watch_topics(
+    settings: Settings,
+    handlers: Mapping[str, BatchHandler],
+    draining: Mapping[str, int],
+    metrics: WorkerMetrics,
+    driver: Driver,
+    stop: threading.Event,
+) -> None:
+    """Start a thread for each topic that is read, until `stop` is set."""
+    for topic, handler in handlers.items():
+        looking = ReportsTopicWatch(
+            topic,
+            draining.get(topic, settings.partitions),
+            TopicWatch(settings, topic),
+            open_store(settings).sources,
+            handler,
+            metrics,
+            exit_now,
+            driver.rejoin,
+            draining=topic in draining,
+        )
+        start_thread(f"topic-watch {topic}", partial(looking.run, stop), exit_now)
 
 
 def _stopping() -> threading.Event:
@@ -155,6 +187,7 @@ def _applier(
     publisher: Publisher,
     metrics: WorkerMetrics,
     stopping: threading.Event,
+    draining: Mapping[str, int],
 ) -> Applier:
     sender = DeadLetterSender(
         publisher,
@@ -168,29 +201,12 @@ def _applier(
         surveys,
         sender,
         partitions=settings.partitions,
+        draining=draining,
         cache_bytes=settings.cache_mib << 20,
         patience_seconds=settings.patience_seconds,
         stopping=stopping.is_set,
         metrics=metrics,
     )
-
-
-def _drive(
-    settings: Settings, handler: BatchHandler, stopping: threading.Event, watch: Callable[[BatchApp], None]
-) -> int:
-    """Run Faust until it ends; return the exit status."""
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    app = build_app(settings, handler)
-    process = FaustProcess(app, stopping, loop)
-    watch(app)
-    gc.freeze()
-    gc.set_threshold(_GARBAGE_THRESHOLD)
-    try:
-        process.execute_from_commandline()
-    except SystemExit as end:
-        return EXIT_RESTART if end.code else 0
-    return 0
 
 
 class Patience:
@@ -242,11 +258,14 @@ def _check_store(settings: Settings, store: RedisStore, patience: Patience) -> N
         raise ConfigurationError("THAW_STRICT=1 refuses this Redis: " + "; ".join(warnings))
 
 
-def _check_topics(settings: Settings, patience: Patience) -> None:
+def _check_topics(settings: Settings, surveys: SurveyFolder, patience: Patience) -> dict[str, int]:
+    """Wait for the topics; return those that are to be drained, with the number of their partitions."""
     topics = Topics(settings, timeout_seconds=5.0)
+    draining: dict[str, int] = {}
 
     def probe() -> str | None:
-        writes = [settings.estimates_topic, settings.dead_letters_topic]
+        tiers = tier_topics(settings, surveys.surveys(system_clock()))
+        writes = [settings.estimates_topic, *tiers, settings.dead_letters_topic]
         found = topics.partitions(settings.reports_topic, *writes)
         missing = [name for name in (settings.reports_topic, *writes) if name not in found]
         if missing:
@@ -256,26 +275,45 @@ def _check_topics(settings: Settings, patience: Patience) -> None:
                 f"{settings.reports_topic} has {found[settings.reports_topic]} partitions, THAW_PARTITIONS is "
                 f"{settings.partitions}; set it to what the topic has, on producers and workers alike"
             )
-        topics.check_rights(reads=[settings.reports_topic], writes=writes, group=f"{settings.prefix}{settings.group}")
+        draining.clear()
+        old = settings.draining_topic
+        if old in found:
+            draining[old] = found[old]
+        reads = [settings.reports_topic, *draining]
+        topics.check_rights(reads=reads, writes=writes, group=f"{settings.prefix}{settings.group}")
         return None
 
     patience.wait_for("Kafka", probe, errors=OutsideError)
+    if settings.draining_topic is not None and not draining:
+        logger.warning(
+            "there is no topic %s, so nothing is left to drain; unset THAW_DRAINING", settings.draining_topic
+        )
+    return draining
 
 
-def _take_source(
-    settings: Settings, store: RedisStore, watch: TopicWatch, surveys: SurveyFolder, patience: Patience
+def _take_sources(
+    settings: Settings, store: RedisStore, surveys: SurveyFolder, draining: Iterable[str], patience: Patience
 ) -> ReportsTopic:
+    """Check that the stored offsets are those of the topics that are read; return where reports come from.
+
+    Raises:
+        ConfigurationError: they are those of another cluster.
+    """
     shards = max([DEFAULT_SHARDS, *(survey.shards for survey in surveys.surveys(system_clock()))])
     topic = settings.reports_topic
+    watches = {name: TopicWatch(settings, name) for name in (topic, *draining)}
     found = ReportsTopic(topic, settings.partitions)
 
     def probe() -> None:
         nonlocal found
-        state = watch.look()
-        if state is not None:
-            take_source(store.sources, settings, state, shards=shards)
-            since_ms = counted_since(store, settings, state)
-            found = ReportsTopic(topic, settings.partitions, state.topic_id, since_ms)
+        states = {name: state for name, watch in watches.items() if (state := watch.look()) is not None}
+        for name, state in states.items():
+            take_source(store.sources, settings, name, state, shards=shards)
+            if name != topic:
+                store.sources.share(topic, source_of(states[topic]), source_of(state))
+        if topic in states:
+            since_ms = counted_since(store, settings, states[topic])
+            found = ReportsTopic(topic, settings.partitions, states[topic].topic_id, since_ms)
 
     try:
         patience.wait_for("Kafka or Redis", probe, errors=(OutsideError, StoreUnavailableError))

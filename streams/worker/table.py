@@ -20,6 +20,7 @@ from producers.wire.layout import TOKEN_NAME_BYTES
 from streams.store.entry import ANSWER_AT, RUNG_AT
 from streams.store.shape import Shape
 from streams.worker import kernels
+from streams.worker.spans import changed_spans
 from streams.worker.words import Ints, Words
 
 _SMALLEST: Final = 256
@@ -90,7 +91,11 @@ class Table:
             ValueError: an entry cannot be of this survey; the table must not be used any more.
         """
         shape = self.shape
-        accepted: Words = np.empty_like(entries)
+        # Read from Kafka or from a log, they have one type: the loop is compiled for one.
+        if entries.flags.writeable:
+            entries = entries.view()
+            entries.flags.writeable = False
+        accepted = np.empty(len(entries), dtype=np.int64)
         state = np.zeros(kernels.STATE_FIELDS, dtype=np.int64)
         state[kernels.LIVE] = self._live
         position = 0
@@ -116,8 +121,9 @@ class Table:
                 break
             self.grow()
         self._live = int(state[kernels.LIVE])
+        count = int(state[kernels.ACCEPTED])
         return Folded(
-            accepted[: state[kernels.ACCEPTED]],
+            entries if count == len(entries) else entries[accepted[:count]],
             int(state[kernels.DUPLICATE]),
             int(state[kernels.OUTDATED]),
             int(state[kernels.CONFLICTING]),
@@ -140,6 +146,13 @@ class Table:
         if len(log) % size:
             raise ValueError(f"a log of this survey is a multiple of {size} bytes; got {len(log)}")
         return self.fold(np.frombuffer(log, dtype=np.uint64).reshape(-1, self.shape.entry_words))
+
+    def kept(self, log: bytes) -> bytes:
+        """Return those of packed entries that are held, in order: what a part of a log must not lose."""
+        entries = np.frombuffer(log, dtype=np.uint64).reshape(-1, self.shape.entry_words)
+        found = np.empty(len(entries), dtype=np.int64)
+        count = kernels.held_entries(self._slots, _shift(self._slots), self._seed, entries, found)
+        return log if count == len(entries) else entries[found[:count]].tobytes()
 
     def tally(self) -> Tally:
         """Return the tally of the held entries (a copy)."""
@@ -188,16 +201,9 @@ def patches(before: Ints, after: Ints) -> Sequence[tuple[int, bytes]]:
 
     Cells that lie close together share a patch, so a small tally is written whole and a large one in pieces.
     """
-    changed = np.flatnonzero(before != after)
-    if not len(changed):
-        return []
-    cuts = np.flatnonzero(np.diff(changed) > PATCH_GAP)
-    firsts = changed[np.concatenate(([0], cuts + 1))]
-    lasts = changed[np.concatenate((cuts, [len(changed) - 1]))]
-    return [
-        (_TALLY_HEADER_BYTES + 8 * int(first), after[first : last + 1].astype("<i8").tobytes())
-        for first, last in zip(firsts, lasts, strict=True)
-    ]
+    spans = np.empty((len(after) // PATCH_GAP + 1, 2), dtype=np.int64)
+    count = changed_spans(before, after, PATCH_GAP, spans)
+    return [(_TALLY_HEADER_BYTES + 8 * first, after[first:last].tobytes()) for first, last in spans[:count].tolist()]
 
 
 def tally_bytes(shape: Shape) -> int:

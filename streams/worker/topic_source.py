@@ -21,18 +21,18 @@ def source_of(state: TopicState) -> Source:
     return Source(state.cluster_id, state.topic_id)
 
 
-def take_source(sources: RedisSources, settings: Settings, state: TopicState, *, shards: int) -> None:
-    """Check that the stored offsets are those of this topic; start over if it was deleted and made again.
+def take_source(sources: RedisSources, settings: Settings, topic: str, state: TopicState, *, shards: int) -> None:
+    """Check that the stored offsets are those of a topic of reports; start over if it was deleted and made again.
 
     Raises:
         OtherClusterError: they are those of another cluster.
         StoreUnavailableError: the store does not answer.
     """
-    topic, source = settings.reports_topic, source_of(state)
+    source = source_of(state)
     noted = sources.claim(topic, source)
     if noted.agrees(source):
         return
-    _check_cluster(sources, settings, noted, source, "both would be added together")
+    _check_cluster(sources, settings, topic, noted, source, "both would be added together")
     logger.warning(
         "%s was deleted and made again; its stored offsets are forgotten, and it is read from its start", topic
     )
@@ -51,15 +51,17 @@ def counted_since(store: RedisStore, settings: Settings, state: TopicState | Non
     topic, source = settings.reports_topic, source_of(state)
     noted = store.sources.noted(topic)
     if noted is not None:
-        _check_cluster(store.sources, settings, noted, source, "counting again from there would remove them all")
+        _check_cluster(store.sources, settings, topic, noted, source, "counting again from there would remove them all")
     return store.sources.counted_since(topic, source, store.now_ms())
 
 
-def _check_cluster(sources: RedisSources, settings: Settings, noted: Source, source: Source, danger: str) -> None:
+def _check_cluster(
+    sources: RedisSources, settings: Settings, topic: str, noted: Source, source: Source, danger: str
+) -> None:
     if noted.cluster_id != source.cluster_id:
         raise OtherClusterError(
             f"Redis has counts and offsets of Kafka cluster {noted.cluster_id} under THAW_PREFIX "
             f"{settings.prefix!r}, and THAW_KAFKA is cluster {source.cluster_id}; {danger}: "
             f"set another THAW_PREFIX, or, if that cluster is gone for good, delete the key "
-            f"{sources.key(settings.reports_topic)}"
+            f"{sources.key(topic)}"
         )

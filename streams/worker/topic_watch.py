@@ -13,7 +13,6 @@ from typing import Final, Literal, get_args
 
 from streams.kafka.topic_state import TopicState, TopicWatch
 from streams.kafka.topics import TopicError
-from streams.settings import Settings
 from streams.store.contract import StoreUnavailableError
 from streams.store.redis_sources import RedisSources
 from streams.worker.handler import BatchHandler
@@ -34,19 +33,35 @@ Exit = Callable[[str], object]
 
 
 class ReportsTopicWatch:
-    """Compares the state of the topic with what the worker has read, every few seconds, from a thread."""
+    """Compares the state of a topic with what the worker has read, every few seconds, from a thread.
+
+    Args:
+        topic: the topic of reports, or the one that is being drained.
+        partitions: how many it had when the worker began to read it.
+        watch: asks the brokers.
+        sources: which topic the stored offsets belong to.
+        handler: what counts its reports.
+        metrics: where faults are counted.
+        exit_process: ends the process.
+        rejoin: asks the group for partitions again.
+        draining: whether the topic may go away.
+    """
 
     def __init__(
         self,
-        settings: Settings,
+        topic: str,
+        partitions: int,
         watch: TopicWatch,
         sources: RedisSources,
         handler: BatchHandler,
         metrics: WorkerMetrics,
         exit_process: Exit,
         rejoin: Callable[[], None],
+        *,
+        draining: bool = False,
     ) -> None:
-        self._settings, self._watch, self._sources = settings, watch, sources
+        self._topic, self._partitions, self._draining = topic, partitions, draining
+        self._watch, self._sources = watch, sources
         self._handler, self._metrics, self._exit = handler, metrics, exit_process
         self._rejoin, self._idle_looks = rejoin, 0
         self._topic_id = ""
@@ -67,14 +82,19 @@ class ReportsTopicWatch:
 
     def compare(self, state: TopicState) -> None:
         """Act on one state."""
-        topic = self._settings.reports_topic
+        topic = self._topic
+        if self._draining and not state.partitions:
+            self._exit(f"{topic}, which was being drained, is gone; unset THAW_DRAINING")
         self._note("missing", not state.partitions, f"{topic} is gone; create it with `thaw topics create`")
         if not state.partitions:
             return
-        if state.partitions != self._settings.partitions:
+        if state.partitions != self._partitions:
             self._exit(
-                f"{topic} has {state.partitions} partitions now, THAW_PARTITIONS is {self._settings.partitions}; set "
-                "it to what the topic has on workers and tools, then `thaw deadletters replay --reason partition`"
+                f"{topic} has {state.partitions} partitions now, THAW_PARTITIONS is {self._partitions}; set it to what "
+                "the topic has on workers and tools, then `thaw deadletters replay --reason partition`; "
+                "`thaw topics migrate` moves to more partitions without this"
+                if not self._draining
+                else f"{topic}, which is drained, has {state.partitions} partitions now and had {self._partitions}"
             )
         source = source_of(state)
         noted = self._sources.claim(topic, source)
@@ -89,7 +109,8 @@ class ReportsTopicWatch:
             "set it to LogAppendTime (`thaw topics create` names what differs)",
         )
         self._handler.topic_looked_at(state)
-        self._watch_assignment()
+        if not self._draining:
+            self._watch_assignment()
 
     def _watch_assignment(self) -> None:
         """Ask once for partitions if there are none.
@@ -99,7 +120,7 @@ class ReportsTopicWatch:
         """
         self._idle_looks = 0 if self._handler.assigned else self._idle_looks + 1
         if self._idle_looks == IDLE_LOOKS:
-            logger.info("no partition of %s is assigned; asking the group again", self._settings.reports_topic)
+            logger.info("no partition of %s is assigned; asking the group again", self._topic)
             self._rejoin()
 
     def _note(self, fault: Fault, present: bool, text: str) -> None:
@@ -107,5 +128,5 @@ class ReportsTopicWatch:
         if present and fault not in self._faults:
             logger.error("%s", text)
         elif not present and fault in self._faults:
-            logger.warning("%s: no longer %s", self._settings.reports_topic, fault)
+            logger.warning("%s: no longer %s", self._topic, fault)
         (self._faults.add if present else self._faults.discard)(fault)

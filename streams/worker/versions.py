@@ -1,4 +1,4 @@
-"""Frames of other versions, translated into the version that the compiled loops read."""
+"""Frames of other versions, translated into those that the compiled loops read."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ def translate(
                 header.shard,
                 header.count,
                 kernels.GOOD,
+                header.version,
             )
             survey = survey_of(header.digest)
             if survey is None:
@@ -54,6 +55,7 @@ def translate(
             continue
         frame = encode(header.digest, header.window_ms, header.sent_ms, header.shard, reports, survey.layout)
         frames[row, kernels.START], frames[row, kernels.LENGTH] = end, len(frame)
+        frames[row, kernels.VERSION] = survey.layout.version
         added.append(frame)
         end += len(frame)
-    return np.concatenate([words, np.frombuffer(b"".join(added), dtype=np.uint64)]) if added else words
+    return np.frombuffer(b"".join([words.tobytes(), *added]), dtype=np.uint64) if added else words

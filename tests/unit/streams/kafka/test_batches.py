@@ -13,8 +13,10 @@ from aiokafka.structs import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.kafka.batches import MAX_FETCHED_BYTES, DecodedRecords, headed, plain
-from streams.kafka.messages import HeadedRecord, NoRecord, Record, Undecodable
+from streams.kafka import batches
+from streams.kafka.batches import LEAST_WALKED, MAX_FETCHED_BYTES, DecodedRecords, headed, plain
+from streams.kafka.messages import FetchBatch, HeadedRecord, NoRecord, Record, RecordRun, RunRecords, Undecodable
+from streams.worker.record_walk import runs_of
 
 TP = TopicPartition("reports", 0)
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -40,8 +42,29 @@ def sealed(raw: bytearray) -> bytes:
 
 
 def decoded(raw: bytes, *, at: int = 0, aborted: Sequence[tuple[int, int]] = (), make: Any = plain) -> DecodedRecords:
-    fetched = fetcher.PartitionRecords(TP, fetcher.MemoryRecords(raw), aborted, at, None, None, True, 1)
-    return DecodedRecords(fetched, make)
+    def fetched() -> Any:
+        return fetcher.PartitionRecords(TP, fetcher.MemoryRecords(raw), list(aborted), at, None, None, True, 1)
+
+    if make is plain:
+        one_by_one, in_columns = DecodedRecords(fetched(), plain), DecodedRecords(fetched(), plain, runs_of)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(batches, "LEAST_WALKED", 1)  # small ones too
+            assert told(in_columns) == told(one_by_one)
+        assert in_columns.next_fetch_offset == one_by_one.next_fetch_offset
+    return DecodedRecords(fetched(), make)
+
+
+def told(reading: DecodedRecords) -> list[Any]:
+    """Return all items, records of a run one by one, and why a batch cannot be decoded left out: both decoders say it
+    in words of their own.
+    """
+    found: list[Any] = []
+    for item in reading:
+        if isinstance(item, RecordRun):
+            found += RunRecords([item])
+        else:
+            found.append(item._replace(fault="") if isinstance(item, Undecodable) else item)
+    return found
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
@@ -50,6 +73,17 @@ def test_every_codec_is_read(codec: int) -> None:
     assert list(decoded(raw, at=7)) == [Record(7, 1_000, b"a" * 1_000), Record(8, 1_001, None), Record(9, 1_002, b"")]
     [first, *_] = decoded(raw, at=7, make=headed)
     assert first == HeadedRecord(7, 1_000, b"a" * 1_000, [("name", b"x")])
+
+
+def test_small_batches_and_large_ones_become_one_fetch_batch_in_order() -> None:
+    small, large = batch(7, b"a"), batch(8, *[b"b"] * LEAST_WALKED)
+    raw = small + large + batch(8 + LEAST_WALKED, b"c")
+    unpacked = fetcher.PartitionRecords(TP, fetcher.MemoryRecords(raw), [], 7, None, None, True, 1)
+    items = list(DecodedRecords(unpacked, plain, runs_of))
+    assert [type(item) for item in items] == [Record, RecordRun, Record], "a walk takes longer than one record does"
+    records = FetchBatch.of(TP.topic, TP.partition, 7, items).records
+    assert [record.offset for record in records] == list(range(7, 9 + LEAST_WALKED))
+    assert [record.value for record in records] == [b"a", *[b"b"] * LEAST_WALKED, b"c"]
 
 
 def test_a_damaged_batch_is_set_aside_and_its_neighbours_are_read() -> None:

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from producers.clock import Clock, system_clock
 from streams.kafka.messages import Outgoing, PublishError
 from streams.worker.dead_letters import SEND_AT_ONCE, DeadLetterSender
 from streams.worker.fold import DeadLetter
 from streams.worker.retry import RestartRequired
 from streams.worker_metrics import worker_metrics
+from tests.support.clock import ManualClock
 
 
 class Broker:
@@ -28,8 +30,15 @@ class Broker:
         self.messages += messages
 
 
-def sender(broker: Broker) -> DeadLetterSender:
-    return DeadLetterSender(broker, "dead", worker_metrics(), patience_seconds=1.0, stopping=lambda: False)  # type: ignore[arg-type]
+def sender(broker: Broker, clock: Clock = system_clock) -> DeadLetterSender:
+    return DeadLetterSender(
+        broker,  # type: ignore[arg-type]  # its one method
+        "dead",
+        worker_metrics(),
+        patience_seconds=1.0,
+        stopping=lambda: False,
+        clock=clock,
+    )
 
 
 def letters(count: int, reason: str = "rung") -> list[DeadLetter]:
@@ -47,6 +56,18 @@ def test_a_flood_leaves_in_slices_and_in_one_line(caplog: pytest.LogCaptureFixtu
         f"reports[3]@10: frame refused (rung) with {2 * SEND_AT_ONCE} more; sent to dead, see `thaw deadletters`",
         "reports[3]@10: frame refused (magic); sent to dead, see `thaw deadletters`",
     ]
+
+
+def test_what_goes_on_for_long_is_told_at_once_and_then_at_intervals(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock(0)
+    send = sender(Broker(), clock)
+    for _ in range(100):
+        send(letters(3))
+        clock.advance(500)
+    refused = [message.split(" refused ")[1].split(";")[0] for message in caplog.messages]
+    assert refused == ["(rung) with 2 more", "(rung) with 179 more"]
+    send(letters(1, "magic"))
+    assert "refused (magic);" in caplog.messages[-1], "another reason does not wait"
 
 
 def test_letters_that_the_broker_does_not_take_keep_their_batch_from_being_acknowledged() -> None:

@@ -21,7 +21,8 @@ from faust.transport import consumer as base
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from streams.kafka.messages import FetchBatch, Record
+from streams.kafka.batches import LEAST_WALKED
+from streams.kafka.messages import FetchBatch, Record, RecordRun, RunRecords
 from streams.worker.faust_batches import BatchApp, BatchConsumer, BatchThread, BatchTopic, BatchTransport
 
 TOPIC = "reports"
@@ -262,7 +263,8 @@ def test_records_are_ours_from_the_first_fetch_on() -> None:
         thread = bench.consumer._new_consumer_thread()
         thread.thread_loop.close()
         error = fetcher.FetchError(error=ValueError("broken"), backoff=0)
-        early, late = fetched(5, [b"a", None]), fetched(7, [b"b"])
+        many: list[bytes | None] = [None, *[b"a"] * LEAST_WALKED]
+        early, late = fetched(5, many), fetched(7, [b"b"] * LEAST_WALKED)
 
         class Fetcher:
             _closed = False
@@ -277,11 +279,11 @@ def test_records_are_ours_from_the_first_fetch_on() -> None:
 
         consumer = SimpleNamespace(_fetcher=Fetcher(), _closed=False)
         found = await thread._fetch_records(consumer, None, timeout=0.0)
-        assert found == {
-            TP(TOPIC, 0): [Record(5, 1_000, b"a"), Record(6, 1_001, None)],
-            TP(TOPIC, 2): [Record(7, 1_000, b"b")],
+        assert {tp: list(RunRecords(runs)) for tp, runs in found.items()} == {
+            TP(TOPIC, 0): [Record(5 + number, 1_000 + number, value) for number, value in enumerate(many)],
+            TP(TOPIC, 2): [Record(7 + number, 1_000 + number, b"b") for number in range(LEAST_WALKED)],
         }
-        assert all(isinstance(record, Record) for records in found.values() for record in records)
+        assert all(isinstance(run, RecordRun) for runs in found.values() for run in runs)
         assert consumer._fetcher._records[TP(TOPIC, 1)] is error
 
     asyncio.run(talk())

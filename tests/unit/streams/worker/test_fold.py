@@ -14,8 +14,9 @@ from producers.survey.survey import Survey
 from producers.wire import frames as wire
 from producers.wire.layout import MAX_REPORTS
 from streams.kafka.messages import FetchBatch
-from streams.store.contract import NO_STAMP, Loaded
+from streams.store.contract import NO_STAMP
 from streams.store.counters import REASONS, UNKNOWN_SURVEY, Counters
+from streams.store.log_content import Loaded
 from streams.store.shape import DAY_MS, Key, Shape
 from streams.worker.fold import Cached, Checked, check, fold
 from streams.worker.table import Table
@@ -118,6 +119,7 @@ BAD: dict[str, tuple[str, bytes]] = {
     "token of another shard": ("token", frame_of(CATEGORICAL, [report(), report(shard=2)])),
     "answer outside the domain": ("answer", frame_of(CATEGORICAL, [report(), report(answer=b"\5")])),
     "answer that no device gives": ("answer", PLANES),
+    "keys of a survey that has none": ("key", changed(GOOD, 3, "<B", 2)),
     "group that does not exist": ("group", frame_of(BITS_IN_GROUPS, GROUPED)),
 }
 
@@ -267,7 +269,7 @@ def test_an_unknown_digest_is_looked_up_once_a_batch() -> None:
 
 
 def empty(survey: Survey, *, make: Callable[[Shape], Table] = Table) -> Cached:
-    return Cached.of(Loaded(NO_STAMP, b"", 0, make(Shape.of(survey))))
+    return Cached.of(Loaded(NO_STAMP, 0, 0, make(Shape.of(survey))))
 
 
 KEY = Key(CATEGORICAL.id, WINDOW, 0)

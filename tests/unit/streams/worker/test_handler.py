@@ -1,15 +1,18 @@
 """What the handler tells beside counting: lag in seconds, records that were deleted unread, a clock that is off."""
 
+from collections.abc import Sequence
+
 import pytest
 
-from producers.clock import system_clock
 from streams.kafka import messages
 from streams.kafka.messages import FetchBatch
 from streams.kafka.topic_state import TopicState
 from streams.windows.latency import Latencies
+from streams.worker.applier import Applied, Applier
 from streams.worker.handler import BatchHandler, DeletedUnread
 from streams.worker_metrics import worker_metrics
 from tests.support.applier import Bench, batches_of, report
+from tests.support.clock import ManualClock
 from tests.support.reports import CATEGORICAL, NOW_MS, TOPIC
 
 
@@ -17,11 +20,13 @@ class Lag:
     """A handler on a store in memory, and the lag that its metrics show for partition 0."""
 
     def __init__(self) -> None:
-        self.metrics = worker_metrics()
-        self.handler = BatchHandler(TOPIC, Bench().applier, self.metrics, Latencies())
+        self.metrics, self.clock = worker_metrics(), ManualClock(NOW_MS)
+        self.bench = Bench()
+        self.handler = BatchHandler(TOPIC, self.bench.applier, self.metrics, Latencies(), clock=self.clock)
         self.handler.start_at({0: 0})
 
     def after(self, lag: int, now_ms: int) -> float | None:
+        self.clock.advance(now_ms - self.clock())
         self.handler.watch_lag({0: messages.Lag(lag, 0)}, now_ms)
         return self.shown()
 
@@ -52,6 +57,24 @@ def test_a_record_after_a_long_silence_is_not_late() -> None:
     lag.handler.handle(batches_of(CATEGORICAL, [report()]))
     assert lag.after(0, NOW_MS + 3_600_000) == 0.0
     assert lag.after(5, NOW_MS + 3_601_000) == 1.0
+
+
+def test_records_in_hand_grow_older_while_the_store_does_not_take_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    lag, process = Lag(), Applier.process
+    assert lag.after(0, NOW_MS + 2_000) == 0.0
+    seen: list[float | None] = []
+
+    def waiting(applier: Applier, batches: Sequence[FetchBatch]) -> Applied:
+        """The thread that counts waits here; nobody watches the lag meanwhile."""
+        for _ in range(3):
+            lag.clock.advance(10_000)
+            seen.append(lag.shown())
+        return process(applier, batches)
+
+    monkeypatch.setattr(Applier, "process", waiting)
+    lag.handler.handle(batches_of(CATEGORICAL, [report()]))
+    assert seen == [10.0, 20.0, 30.0], "since the last moment at which there was none"
+    assert lag.shown() == 0.0
 
 
 def test_a_partition_that_went_elsewhere_has_no_lag_here() -> None:
@@ -94,7 +117,7 @@ def test_a_partition_that_was_never_read_has_lost_nothing_until_it_is_read() -> 
 @pytest.mark.parametrize("days", [-3, 3])
 def test_a_clock_that_is_days_off_is_reported_once(days: int, caplog: pytest.LogCaptureFixture) -> None:
     bench = Lag()
-    here_ms = system_clock()
+    here_ms = bench.clock()
     broker_ms = here_ms - days * 86_400_000
     bench.handler.topic_looked_at(state_of(end=0, asked_ms=here_ms))
     for offset in range(2):
@@ -104,3 +127,21 @@ def test_a_clock_that_is_days_off_is_reported_once(days: int, caplog: pytest.Log
     assert len([line for line in caplog.messages if "the clock of this worker" in line]) == 1
     bench.handler.handle([FetchBatch(TOPIC, 0, 2, 3, [messages.Record(2, here_ms, b"")])])
     assert "agrees with the broker's again" in caplog.text
+
+
+@pytest.mark.parametrize("days", [-1, 1])
+def test_lag_is_told_by_the_brokers_time_while_the_clock_here_is_a_day_off(days: int) -> None:
+    lag = Lag()
+    asked_ms = NOW_MS + 1_000
+    broker_ms = asked_ms - days * 86_400_000
+    lag.after(0, asked_ms)
+
+    def read(offset: int, record_ms: int) -> None:
+        record = messages.Record(offset, record_ms, b"")
+        lag.handler.handle([FetchBatch(TOPIC, 0, offset, offset + 1, [record])])
+
+    lag.handler.topic_looked_at(state_of(end=0, asked_ms=asked_ms))
+    read(0, broker_ms)
+    assert lag.after(7, asked_ms + 40_000) == pytest.approx(40.0, abs=1)
+    assert lag.after(0, asked_ms + 41_000) == 0.0
+    assert lag.after(1, asked_ms + 43_000) == pytest.approx(2.0, abs=1)

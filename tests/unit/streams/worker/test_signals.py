@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from streams.worker import driver
+from streams.worker import faust_driver
 
 
 class ExitedError(Exception):
@@ -24,9 +24,9 @@ def test_a_signal_between_the_last_check_and_fausts_own_handlers_is_not_forgotte
         assert "while starting" in str(reason)
         raise ExitedError
 
-    monkeypatch.setattr(driver, "exit_now", exit_now)
+    monkeypatch.setattr(faust_driver, "exit_now", exit_now)
     monkeypatch.setattr(signal, "signal", lambda number, _: installed.append(number))
-    process = object.__new__(driver.FaustProcess)
+    process = object.__new__(faust_driver.FaustProcess)
     process._asked_to_stop = threading.Event()
     if stopped:
         process._asked_to_stop.set()

@@ -10,18 +10,27 @@ import pytest
 
 from estimators.tally import Tally
 from producers.survey.survey import Survey
-from streams.store.shape import Shape
+from streams.store.shape import Key, Shape
+from streams.worker import kernels
+from streams.worker.fold import check
 from streams.worker.table import Table, patches, tally_bytes, unpack
 from tests.support.plain_table import PlainTable
 from tests.support.precedence import tie_hash
 from tests.support.reports import (
     CATEGORICAL,
+    NOW_MS,
     SURVEYS,
     WIDE_INDEX,
+    WINDOW,
+    AnyAnswer,
     Report,
+    SurveyDict,
+    batch_of,
+    frame_of,
     oracle,
     packed,
     random_reports,
+    survey_of,
     token_in,
 )
 
@@ -83,6 +92,37 @@ def test_twins_agree_with_each_other_and_with_the_oracle(survey: Survey) -> None
         assert a.accepted.tobytes() == b.accepted.tobytes()
         assert (a.duplicate, a.outdated, a.conflicting) == (b.duplicate, b.outdated, b.conflicting)
     assert fast.tally() == plain.tally() == oracle(survey, reports)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 40])
+@pytest.mark.parametrize("size", [1, 8, 15, 16, 17, 24, 63, 64, 79, 80, 81, 144, 145, 1_024])
+def test_bit_vectors_of_any_length_are_packed_and_counted(size: int, groups: int) -> None:
+    survey = survey_of(AnyAnswer("bits", size, rungs=3, groups=groups), name=f"bits-{size}-{groups}")
+    reports = random_reports(survey, users=40, count=101, rng=random.Random(size), shard=1)
+    checked = check([batch_of(frame_of(survey, reports), partition=1)], SurveyDict(survey), 2, NOW_MS)
+    rows = checked.reports[Key(survey.id, WINDOW, 1)]
+    assert rows.tobytes() == packed(survey, reports).tobytes()
+    fast, plain = Table(Shape.of(survey)), PlainTable(Shape.of(survey))
+    assert fast.fold(rows).accepted.tobytes() == plain.fold(rows).accepted.tobytes()
+    assert fast.tally() == plain.tally() == oracle(survey, reports)
+
+
+@both
+@pytest.mark.parametrize("bit", [1_020, 1_023])
+def test_a_bit_behind_the_last_of_a_long_vector_is_refused(make: Make, bit: int) -> None:
+    shape = Shape("bits", 1_020, 128, 1, 1)
+    raw = bytes(13) + b"\1" + (1 << bit).to_bytes(128, "little")
+    rows = np.frombuffer(raw.ljust(shape.entry_bytes, b"\0"), dtype=np.uint64).reshape(1, shape.entry_words)
+    with pytest.raises(ValueError, match="another version or another survey"):
+        make(shape).fold(rows)
+
+
+def test_the_loop_is_compiled_for_one_type_of_entries_whether_they_may_be_written_or_not() -> None:
+    before = set(kernels.fold_entries.signatures)  # type: ignore[attr-defined]  # compiled
+    table = Table(Shape.of(CATEGORICAL))
+    table.fold(packed(CATEGORICAL, [one(1, 3)]).copy())
+    table.fold_log(table.live())
+    assert len(before | set(kernels.fold_entries.signatures)) == 1  # type: ignore[attr-defined]  # compiled
 
 
 @both
