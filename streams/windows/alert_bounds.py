@@ -50,7 +50,9 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     upper: float
 
 
-def alert_bounds(survey: Survey, window_ms: int, tally: Tally, method: str, stored: SmallStates) -> list[AlertBound]:
+def alert_bounds(
+    survey: Survey, window_ms: int, tally: Tally, method: str, stored: SmallStates, *, share: float = 1.0
+) -> list[AlertBound]:
     """Return the bound of every rule: a lower one for `above`, an upper one for `below`; None where there is none.
 
     Args:
@@ -59,6 +61,7 @@ def alert_bounds(survey: Survey, window_ms: int, tally: Tally, method: str, stor
         tally: its counts.
         method: how the estimate of this moment was made.
         stored: where checkpoints are kept.
+        share: the part of the false alarms that bounds at every look may make, see `streams.windows.withdrawals`.
 
     Raises:
         StoreUnavailableError: the store did not answer.
@@ -74,7 +77,9 @@ def alert_bounds(survey: Survey, window_ms: int, tally: Tally, method: str, stor
     if parts.checkpoints:
         checked = _checkpoints(survey, window_ms, questions, ranges, parts.checkpoints, stored)
     stratified = checked and (method == "stratified" or not parts.e_process)
-    shares = checked if stratified else _e_process(survey, questions, parts.e_process)
+    # A checkpoint is one look, at answers of this moment; the e-process is a look at every moment.
+    part = parts.e_process * share
+    shares = checked if stratified else _e_process(survey, questions, part)
     bounds = []
     for rule, share in zip(rules, shares, strict=True):
         low, high = ranges[survey.mechanism.labels.index(rule.value)]

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 from estimators.tally import Tally
 from producers.clock import Clock
 from producers.survey.survey import Survey
-from streams.store.contract import NO_STAMP, FoldEntries, LogContent, Seen, Store, StoreCorruptError
+from streams.store.contract import NO_STAMP, Seen, Store, StoreCorruptError
+from streams.store.log_content import FoldEntries, LogContent
 from streams.store.shape import Key, Shape
 from streams.store.shard_counts import ShardCounts
 from streams.windows.proof import Proof, shard_digest, split_offsets, survey_hash, tally_hash, version, winners_hash

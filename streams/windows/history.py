@@ -25,9 +25,11 @@ class HistoryPoint(msgspec.Struct, frozen=True, array_like=True):
     estimate: list[float | None]
     lower: list[float | None]
     upper: list[float | None]
+    candidates: str = ""
+    """Which candidates the positions mean, where the survey's list of values may change."""
 
 
-def encode_point(record: EstimateRecord) -> bytes:
+def encode_point(record: EstimateRecord, candidates: str = "") -> bytes:
     """Return the point of an estimate as it is stored: its time, a blank, JSON without names."""
     rows = list(enumerate(record.values))
     if len(rows) > HISTORY_VALUES:
@@ -39,6 +41,7 @@ def encode_point(record: EstimateRecord) -> bytes:
         [_short(row.estimate) for _, row in rows],
         [_short(row.lower) for _, row in rows],
         [_short(row.upper) for _, row in rows],
+        *([candidates] if candidates else []),
     ]
     return b"%d %s" % (record.computed_ms, msgspec.json.encode(body))
 

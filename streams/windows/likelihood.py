@@ -43,11 +43,17 @@ class Likelihood(msgspec.Struct, frozen=True):
     shares: list[float] = []
     reason: str = ""
     """Why it failed."""
+    distance: float | None = None
+    """Simulated mean distance from the truth in total variation; None where that would take too long."""
+    unbiased_distance: float | None = None
+    """The same of the unbiased estimate; None where the window has no other view."""
 
     @property
     def view(self) -> ShareView | None:
         """The shares as a view; None before they are computed."""
-        return ShareView("likelihood", self.shares) if self.state == "done" else None
+        if self.state != "done":
+            return None
+        return ShareView("likelihood", self.shares, None, self.distance, self.unbiased_distance)
 
     def stands(self, now_ms: int) -> bool:
         """Tell whether somebody is at it."""

@@ -68,6 +68,10 @@ def survey_hash(survey: Survey) -> str:
     # Absent where everything is published: proofs of earlier versions stay valid.
     if survey.publication != EVERYTHING:
         form["publication"] = [survey.publication.least_devices, survey.publication.totals_only]
+    if survey.registry.expires_ms is not None:
+        form["expires_ms"] = survey.registry.expires_ms
+    if survey.candidates:
+        form["candidates"] = survey.candidates_hash
     return hashlib.sha256(canonical_json(form)).hexdigest()
 
 

@@ -6,39 +6,38 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Final, NamedTuple, cast
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import msgspec
 
-from estimators.estimates import Estimates, Floats, Population
-from estimators.estimation.registry import estimator_of
-from estimators.inference.pooling_result import HOMOGENEITY_ALPHA
-from estimators.tally import Tally
 from producers.clock import Clock, system_clock
 from producers.survey.lookup import SurveyList
 from producers.survey.survey import Survey
 from streams.kafka.messages import Outgoing, PublishError
 from streams.logs import StateLog
+from streams.settings_topics import tier_topic
 from streams.store.contract import (
-    FoldEntries,
-    LogContent,
     QueuedWindow,
     Store,
     StoreCorruptError,
     StoreUnavailableError,
 )
+from streams.store.log_content import FoldEntries, LogContent
 from streams.store.shape import Shape
 from streams.windows.alert_bounds import alert_bounds
 from streams.windows.budget_spent import FirstWindows
+from streams.windows.candidates import CandidateWatch
 from streams.windows.counted import ReportsTopic, WindowCounts
 from streams.windows.history import encode_point
 from streams.windows.latency import Latencies
-from streams.windows.record import EstimateRecord, RecordError, decode_estimate, make_record
-from streams.windows.settled import is_current, settles_ms
+from streams.windows.record import AlertBound, RecordError, decode_estimate
+from streams.windows.settled import is_current
 from streams.windows.unchanged import unchanged
-from streams.windows.withheld import is_final, withheld_by, withheld_record
+from streams.windows.waiting import Waiting
+from streams.windows.window_record import estimate_record
+from streams.windows.withdrawals import counted, false_alarm_share
+from streams.windows.withheld import is_final, total_is_due
 from streams.worker_metrics import WorkerMetrics, worker_metrics
 
 logger = logging.getLogger(__name__)
@@ -52,8 +51,12 @@ OLD_SHARE: Final = 0.5
 it takes longer until all are estimated again; larger: counting and current windows wait longer."""
 
 IDLE_SHARE: Final = 0.9
-"""The same while nothing else is to be done: no frame was counted here since the last tick, and it found no current
-window. Smaller: old windows wait for a worker at rest; larger: the first current window after a rest waits longer."""
+"""The same at rest: no frame was counted here since the last tick, and it found no current window. Smaller: old windows
+wait for nothing; larger: the first current window after a rest waits longer."""
+
+REREAD_MS: Final = 100
+"""How long a look at the queue serves while windows are taken, for each thousand of windows in it. Longer: two workers
+take more windows that the other has just done; shorter: reading a long queue takes time from estimates."""
 
 Publish = Callable[[Sequence[Outgoing]], None]
 """Returns when the brokers have the messages; raises PublishError otherwise."""
@@ -86,64 +89,6 @@ class _Made:
     whole: bool = True
 
 
-def estimate(survey: Survey, tally: Tally) -> Estimates:
-    """Estimate as the survey says, or stratified where the rungs contradict what it assumes or cannot be compared."""
-    population = cast(Population, survey.population)
-    estimate_by = partial(estimator_of(survey.mechanism).estimate, tally, population=population, alpha=survey.alpha)
-    found = estimate_by(method=survey.method)
-    # `pooled` turns to stratified by itself; `mle` stays the maximum of a likelihood that is wrong or unchecked.
-    if found.method == "stratified":
-        return found
-    if contradicted(survey, found):
-        why = f"rungs disagree (homogeneity p = {found.homogeneity_p:.2g})"
-    elif found.method == "mle" and found.homogeneity_p is None and estimate_by(method="pooled").method == "stratified":
-        why = "too few answers to test whether the rungs agree"
-    else:
-        return found
-    instead = estimate_by(method="stratified")
-    return replace(instead, notes=(*instead.notes, f"{why}: stratified, not {found.method}"))
-
-
-def contradicted(survey: Survey, estimates: Estimates) -> bool:
-    """Return whether the rungs of a window contradict what the survey assumes about them."""
-    p = estimates.homogeneity_p
-    return survey.rungs == "independent" and p is not None and p < HOMOGENEITY_ALPHA
-
-
-def always_valid(survey: Survey, tally: Tally, estimates: Estimates) -> tuple[Floats, Floats] | None:
-    """Return bounds that hold at every look, or None where they cannot be had.
-
-    They need rungs that do not depend on values. A stratified estimate, asked for or chosen because the rungs disagree,
-    does not assume that.
-    """
-    if estimates.method == "stratified":
-        return None
-    return estimator_of(survey.mechanism).always_valid(tally, alpha=survey.alpha)
-
-
-def estimate_record(survey: Survey, window_ms: int, tally: Tally, *, settled: bool = True) -> EstimateRecord:
-    """Return all of a window's record that follows from its survey and tally alone; times are 0.
-
-    The record has no numbers where the survey publishes none yet: too few devices, or a window that is not `settled`
-    of a survey that publishes totals only.
-    """
-    withheld = withheld_by(survey, tally, settled=settled)
-    if withheld is not None:
-        return withheld_record(survey, window_ms, tally, withheld)
-    estimates = estimate(survey, tally)
-    return make_record(
-        survey,
-        window_ms,
-        tally,
-        estimates,
-        read_ms=0,
-        computed_ms=0,
-        always_valid=always_valid(survey, tally, estimates),
-        contradicted=contradicted(survey, estimates),
-        views=estimator_of(survey.mechanism).views(tally, estimates),
-    )
-
-
 class Recomputer:
     """Recomputes queued windows. Needs its own store connection, since it runs in its own thread."""
 
@@ -172,7 +117,11 @@ class Recomputer:
         self._failed: dict[tuple[str, int], str] = {}
         self._first_windows = FirstWindows(store.states)
         self._counts = WindowCounts(store, reports, fold=fold, clock=clock, metrics=self._metrics)
+        self._candidates = CandidateWatch(store)
         self._round: set[tuple[str, int]] = set()
+        self._waiting = Waiting()
+        self._queue_seen: frozenset[tuple[str, int]] = frozenset()
+        self._queue_read_ms = 0
         self._frames_seen, self._current_done = 0, 0
 
     def run(self, stop: threading.Event, tick_seconds: float) -> None:
@@ -185,9 +134,9 @@ class Recomputer:
             started = time.monotonic()
             share = IDLE_SHARE if self._is_idle() else OLD_SHARE
             try:
-                self.tick(stop, old_ms=round(tick_seconds * 1_000 * share))
+                tick_ms = tick_seconds * 1_000
+                self.tick(stop, old_ms=round(tick_ms * share), current_ms=round(tick_ms))
                 self._redis.up()
-                self._kafka.up()
                 self._metrics.store_up.set(1)
             except StoreUnavailableError as error:
                 self._redis.down(error)
@@ -201,11 +150,15 @@ class Recomputer:
         seen, self._frames_seen = self._frames_seen, self._latencies.frames_noted
         return seen == self._frames_seen and not self._current_done
 
-    def tick(self, stop: threading.Event | None = None, *, old_ms: int | None = None) -> int:
+    def tick(
+        self, stop: threading.Event | None = None, *, old_ms: int | None = None, current_ms: int | None = None
+    ) -> int:
         """Recompute queued windows that no other worker has locked; return how many were done.
 
-        1. after a restart of the store, put every window with counts into the queue: it may have lost queued windows
-        2. read the queue; current windows come first, newest first, then old ones for `old_ms` (None: all of them)
+        1. put into the queue: after a restart of the store every window with counts, since it may have lost some,
+           and windows whose estimates were made with other candidates than those of this moment
+        2. read the queue; current windows come first, for `current_ms` (None: all of them), those first that have
+           waited longest, of them the newest; if none is left, then old ones for `old_ms`
         3. for each window take the lock, read the tallies of all shards, estimate, and save if the lock still holds; an
            old window whose stored estimate is that of its counts keeps it
         4. publish the estimates, stored now or before, and wait for the broker
@@ -213,7 +166,8 @@ class Recomputer:
            not whole yet
         6. release the locks
 
-        Steps 3 to 6 are done for current windows before the first old one is looked at. Every step may be repeated: a
+        Steps 3 to 6 are done for current windows before the first old one is looked at. A window that another worker
+        has locked has its turn there, so several workers share what is overdue. Every step may be repeated: a
         crash leaves the window in the queue for the next tick of any worker.
 
         Raises:
@@ -223,17 +177,22 @@ class Recomputer:
         restored = self._store.queue.put_after_restart(old_ms)
         if restored:
             logger.info("Redis restarted and may have lost queued windows; queued %d with counts again", restored)
+        self._candidates.queue_changed(self._surveys.surveys(now_ms))
         current, old = self._queued(now_ms)
-        self._current_done = self._recompute_all(current, stop, None, old=False)
-        old_done = 0
-        if old:
+        self._waiting.look((work.queued[:2] for work in current), now_ms)
+        current.sort(key=lambda work: (self._waiting.since_ms(work.queued[:2]), -work.end_ms))
+        until_ms = None if current_ms is None else now_ms + current_ms
+        self._current_done, old_done = self._recompute_all(current, stop, until_ms, old=False), 0
+        delay_ms = self._waiting.longest_ms((work.queued[:2] for work in current), self._clock())
+        self._metrics.recompute_delay.set(delay_ms / 1_000)
+        if old and (until_ms is None or self._clock() < until_ms):
             until_ms = None if old_ms is None else self._clock() + old_ms
             old_done = self._recompute_all(old, stop, until_ms, old=True)
         self._settle_others()
         return self._current_done + old_done
 
     def _queued(self, now_ms: int) -> tuple[list[_Work], list[_Work]]:
-        """Return the queued windows of known surveys, current and old ones, in the order in which they are taken.
+        """Return the queued windows of known surveys, current and old ones, these in the order in which they are taken.
 
         A window that is to be rebuilt has no estimate until then: part of its reports would be missing from it.
         """
@@ -242,7 +201,7 @@ class Recomputer:
         current: list[_Work] = []
         old: list[_Work] = []
         gone_ms = min(now_ms, self._broker_time())
-        for queued in self._store.queue.entries():
+        for queued in self._read_queue():
             survey = surveys.get(queued.survey_id)
             if survey is None:
                 continue  # another worker may know it, or its file comes later
@@ -254,13 +213,23 @@ class Recomputer:
                 continue
             work = _Work(survey, queued, survey.windows.end(queued.window_ms))
             (current if is_current(survey, queued.window_ms, now_ms) else old).append(work)
-        for works in (current, old):
-            works.sort(key=lambda work: -work.end_ms)
+        old.sort(key=lambda work: -work.end_ms)
         # Old windows that are queued again and again must not keep the others waiting: each has one turn in a round.
         waiting = [work for work in old if work.queued[:2] not in self._round]
         if not waiting:
             self._round.clear()
         return current, waiting or old
+
+    def _read_queue(self) -> list[QueuedWindow]:
+        entries = self._store.queue.entries()
+        self._queue_seen, self._queue_read_ms = frozenset(queued[:2] for queued in entries), self._clock()
+        return entries
+
+    def _is_queued(self, window: tuple[str, int]) -> bool:
+        """Tell whether a window waits still, or did a moment ago."""
+        if self._clock() - self._queue_read_ms >= REREAD_MS * (1 + len(self._queue_seen) // 1_000):
+            self._read_queue()
+        return window in self._queue_seen
 
     def _recompute_all(
         self, windows: Iterable[_Work], stop: threading.Event | None, until_ms: int | None, *, old: bool
@@ -276,21 +245,48 @@ class Recomputer:
                     break
                 if old:
                     self._round.add(queued[:2])
+                if not self._is_queued(queued[:2]):
+                    self._waiting.taken(queued[:2], self._clock())  # by another worker
+                    continue
                 secret = self._store.queue.lock(queued.survey_id, queued.window_ms, LOCK_MS)
+                self._waiting.taken(queued[:2], self._clock())
                 if secret is not None and not (old and self._keep(survey, queued, secret, done)):
                     self._recompute(survey, queued, secret, done)
-                if until_ms is not None and self._clock() >= until_ms:
+                if secret is not None and until_ms is not None and self._clock() >= until_ms:
                     break
-            self._publish([work.message for work in done if work.message is not None])
+            refused = self._publish_all(done)
             for work in done:
+                if work.message is not None and work.message.topic in refused:
+                    continue
                 if work.whole:
                     self._store.queue.remove(work.queued)
                 else:
                     # It has an estimate of this moment: its waiting begins anew.
                     self._store.queue.put([work.queued[:2]])
+            if refused:
+                raise next(iter(refused.values()))
         finally:
             self._unlock(done)
         return len(done)
+
+    def _publish_all(self, done: Iterable[_Done]) -> dict[str, PublishError]:
+        """Publish what is to be told; return the topics that did not take it, each with the reason.
+
+        Each by itself: the missing topic of a tier must not hold up the others.
+        """
+        refused: dict[str, PublishError] = {}
+        messages: dict[str, list[Outgoing]] = {}
+        for work in done:
+            if work.message is not None:
+                messages.setdefault(work.message.topic, []).append(work.message)
+        for topic, some in messages.items():
+            try:
+                self._publish(some)
+            except PublishError as error:
+                refused[topic] = error
+        if messages and not refused:
+            self._kafka.up()  # a tick without a message says nothing of Kafka
+        return refused
 
     def _keep(self, survey: Survey, queued: QueuedWindow, secret: bytes, done: list[_Done]) -> bool:
         """Keep the stored estimate of a window if it is that of its counts; return whether it was kept."""
@@ -298,16 +294,16 @@ class Recomputer:
         if payload is None or not unchanged(self._store.estimates, survey, queued.window_ms, payload):
             return False
         # Published again: it may have been stored by a worker that ended before it could publish.
-        done.append(_Done(queued, secret, self._message(queued, payload), whole=True))
+        done.append(_Done(queued, secret, self._message(survey, queued, payload), whole=True))
         return True
 
-    def _message(self, queued: QueuedWindow, payload: bytes) -> Outgoing:
+    def _message(self, survey: Survey, queued: QueuedWindow, payload: bytes) -> Outgoing:
         key = f"{queued.survey_id}:{queued.window_ms}".encode()
-        return Outgoing(self._topic, payload, key, (("schema", b"thaw.estimate.v1"),))
+        topic = self._topic if survey.tier is None else tier_topic(self._topic, survey.tier.name)
+        return Outgoing(topic, payload, key, (("schema", b"thaw.estimate.v1"),))
 
     def _recompute(self, survey: Survey, queued: QueuedWindow, secret: bytes, done: list[_Done]) -> None:
         window = (queued.survey_id, queued.window_ms)
-        shape = Shape.of(survey)
         with self._metrics.recompute_seconds.time():
             read_ms = self._clock()
             try:
@@ -328,7 +324,7 @@ class Recomputer:
                     logger.exception("%s, window %d: no estimate (%s); it stays in the queue", *window, error)
                 return
             self._failed.pop(window, None)
-            expires_ms = shape.expires_ms(queued.window_ms)
+            expires_ms = Shape.of(survey).expires_ms(queued.window_ms)
             if made.new and not self._store.estimates.save(*window, secret, made.payload, expires_ms, point=made.point):
                 logger.info(
                     "%s, window %d: lock expired during the estimate; discarded, the window is recomputed", *window
@@ -336,7 +332,7 @@ class Recomputer:
                 return
         self._settle(window, read_ms, self._clock())
         self._first_windows.note(survey, queued.window_ms, self._clock())
-        message = None if made.told else self._message(queued, made.payload)
+        message = None if made.told else self._message(survey, queued, made.payload)
         done.append(_Done(queued, secret, message, made.whole))
 
     def _make(self, survey: Survey, window_ms: int, read_ms: int) -> _Made:
@@ -347,19 +343,24 @@ class Recomputer:
         payload = self._store.estimates.read(survey.id, window_ms) if survey.publication.totals_only else None
         if payload is not None and is_final(survey, decode_estimate(payload)):
             return _Made(payload)
-        counted = self._counts.read(survey, window_ms)
-        settled = self._clock() >= settles_ms(survey, window_ms) and counted.whole
-        record = estimate_record(survey, window_ms, counted.tally, settled=settled)
+        found = self._counts.read(survey, window_ms)
+        settled = found.whole and total_is_due(survey, window_ms, self._clock, self._store.now_ms)
+        record = estimate_record(survey, window_ms, found.tally, settled=settled)
         published = record.withheld is None
-        alerts = alert_bounds(survey, window_ms, counted.tally, record.method, self._store.states) if published else []
+        counts, states = counted(survey, found.tally), self._store.states
+        share = false_alarm_share(counts.withdrawn)
+        alerts: list[AlertBound] = []
+        if published:
+            alerts = alert_bounds(survey, window_ms, counts.tally, record.method, states, share=share)
         record = msgspec.structs.replace(
-            record, read_ms=read_ms, computed_ms=self._clock(), alerts=alerts, proof=counted.proof
+            record, read_ms=read_ms, computed_ms=self._clock(), alerts=alerts, proof=found.proof
         )
         if record.withheld is not None and record.withheld.reason == "unsettled":
             # It is looked at in every tick until it settles; what was said before is not said again.
             same = payload is not None and decode_estimate(payload).withheld == record.withheld
             return _Made(record.encode(), new=not same, told=same, whole=False)
-        return _Made(record.encode(), encode_point(record) if published else b"", new=True, whole=counted.whole)
+        point = encode_point(record, survey.candidates_hash) if published else b""
+        return _Made(record.encode(), point, new=True, whole=found.whole)
 
     def _unlock(self, done: Sequence[_Done]) -> None:
         for work in done:

@@ -160,6 +160,8 @@ class EstimateRecord(msgspec.Struct, frozen=True):
     """Totals and averages over all values, where the mechanism has such; none where nothing is published."""
     views: list[ShareView] = []
     """The shares seen as distributions; none where they need not sum to one, and from workers of older versions."""
+    withdrawn: int | None = None
+    """Tokens whose answers were withdrawn, and are not among the users; null where answers cannot be."""
 
     def encode(self) -> bytes:
         """Return JSON."""
@@ -197,6 +199,7 @@ def make_record(
     alerts: Sequence[AlertBound] = (),
     contradicted: bool = False,
     views: Sequence[View] = (),
+    withdrawn: int | None = None,
 ) -> EstimateRecord:
     """Put an estimate and where it came from into one record."""
     columns = [
@@ -236,6 +239,7 @@ def make_record(
             for one in (*estimates.derived, *marginals(survey, estimates))
         ],
         views=[ShareView.of(view) for view in views],
+        withdrawn=withdrawn,
     )
 
 
@@ -244,4 +248,7 @@ def _unexplained(found: Unexplained | None) -> UnexplainedShare | None:
 
 
 def _finite(column: Floats) -> list[float | None]:
-    return [float(number) if np.isfinite(number) else None for number in column]
+    found: list[float | None] = column.tolist()
+    for place in np.flatnonzero(~np.isfinite(column)).tolist():
+        found[place] = None
+    return found

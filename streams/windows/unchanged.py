@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from producers.survey.survey import Survey
 from streams.store.contract import EstimateStore, StoreCorruptError
+from streams.store.ladders import LongerLadderError
 from streams.store.shape import Shape
 from streams.windows.proof import survey_hash, tally_hash
 from streams.windows.record import EstimateRecord, RecordError, decode_estimate
@@ -28,7 +29,7 @@ def unchanged(store: EstimateStore, survey: Survey, window_ms: int, payload: byt
         return False
     try:
         tally = store.tally(survey.id, window_ms, survey.shards, Shape.of(survey))
-    except StoreCorruptError:
+    except (StoreCorruptError, LongerLadderError):
         return False
     return tally_hash(tally) == record.proof.tally
 

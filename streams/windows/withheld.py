@@ -12,6 +12,7 @@ import msgspec
 from estimators.estimates import Population
 from estimators.inference.pooling_result import no_estimate
 from estimators.tally import Tally
+from producers.clock import Clock
 from producers.survey.survey import Survey
 from streams.windows.record import EstimateRecord, Withheld, make_record
 from streams.windows.settled import settles_ms
@@ -35,6 +36,14 @@ def withheld_record(survey: Survey, window_ms: int, tally: Tally, withheld: With
     nothing = no_estimate(survey.mechanism.labels, survey.method, population, survey.alpha, notes)
     record = make_record(survey, window_ms, tally, nothing, read_ms=0, computed_ms=0)
     return msgspec.structs.replace(record, users=tally.total_users, withheld=withheld)
+
+
+def total_is_due(survey: Survey, window_ms: int, *clocks: Clock) -> bool:
+    """Tell whether all of these clocks say that a window is settled, where only its total is published.
+
+    A total is published once: a clock that is ahead must not do it before the last reports are there.
+    """
+    return not survey.publication.totals_only or all(clock() >= settles_ms(survey, window_ms) for clock in clocks)
 
 
 def is_final(survey: Survey, record: EstimateRecord) -> bool:

@@ -7,8 +7,8 @@ import pytest
 from estimators.estimates import Estimates
 from estimators.tally import Tally
 from producers.survey.survey import Survey, parse_survey
-from streams.windows.recompute import contradicted
 from streams.windows.record import decode_estimate, make_record
+from streams.windows.window_record import contradicted
 from tests.support.surveys import WEEK, survey_text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from estimators.tally import Tally
-from streams.windows.recompute import estimate
+from streams.windows.window_record import estimate
 from tests.support.surveys import INDEPENDENT, survey
 
 

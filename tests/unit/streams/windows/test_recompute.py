@@ -195,16 +195,25 @@ def test_a_broker_that_is_away_for_many_ticks_is_logged_once_and_so_is_its_retur
     store: MemoryStore, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     colour, stop, calls = survey(), threading.Event(), count()
+    locks: list[bytes] = []
 
     def publish(messages: Sequence[Outgoing]) -> None:
-        call = next(calls)
-        if call < 5:
+        if messages and next(calls) < 5:
             raise PublishError("away")
         if messages:
             stop.set()
 
+    def another_worker(method: str, when: str) -> bool:
+        """Have the lock of the window at every second tick, which then has nothing to publish."""
+        if (method, when) == ("queue.lock", "before"):
+            if locks:
+                store.queue.unlock(colour.id, WEEK, locks.pop())
+            else:
+                locks.append(store.queue.lock(colour.id, WEEK, LOCK_MS) or b"")
+        return False
+
     fill(store, colour, clock, 10, WEEK)
-    recomputing(store, Known(colour), publish, clock).run(stop, 0.001)
+    recomputing(FaultyStore(store, another_worker), Known(colour), publish, clock).run(stop, 0.001)
     about = [record.getMessage() for record in caplog.records if "not published" in record.getMessage()]
     subject = "Kafka (estimates are stored but not published)"
     assert about == [f"{subject} is down: away; retrying", f"{subject} is up again"]

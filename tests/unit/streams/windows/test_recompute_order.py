@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
 from producers.survey.survey import Survey
+from producers.survey.windows import Windows
 from streams.kafka.messages import Outgoing
+from streams.windows import recompute
 from streams.windows.counted import ReportsTopic
 from streams.windows.latency import Latencies
 from streams.windows.recompute import IDLE_SHARE, OLD_SHARE, Recomputer
 from streams.windows.settled import CURRENT_STEPS
 from streams.worker.applier import Applier
 from streams.worker.table import Table
+from streams.worker_metrics import worker_metrics
 from tests.support.clock import ManualClock
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
@@ -33,8 +37,14 @@ def clock() -> ManualClock:
 class Fixture:
     """A recomputer for which every estimate takes ESTIMATE_MS; notes what was published, in order."""
 
-    def __init__(self, clock: ManualClock, *surveys: Survey, latencies: Latencies | None = None) -> None:
-        self.clock, self.store = clock, MemoryStore(clock)
+    def __init__(
+        self,
+        clock: ManualClock,
+        *surveys: Survey,
+        latencies: Latencies | None = None,
+        store: MemoryStore | None = None,
+    ) -> None:
+        self.clock, self.store, self.metrics = clock, store or MemoryStore(clock), worker_metrics()
         self.messages: list[str] = []
         self.ticks: list[int] = []
         """How many windows were published at once, by tick."""
@@ -47,6 +57,7 @@ class Fixture:
             ReportsTopic(TOPIC, 8),
             fold=Table.of_log,
             clock=clock,
+            metrics=self.metrics,
             latencies=latencies,
         )
 
@@ -80,6 +91,42 @@ def test_current_windows_come_first_and_newest_first(clock: ManualClock) -> None
     fixture.recomputer.tick(old_ms=500)
     assert fixture.taken()[:5] == [0, 1, 2, 8, 9]
     assert clock() - before_ms <= 3 * ESTIMATE_MS + 500 + ESTIMATE_MS, "old ones have a bounded share"
+
+
+def test_a_tick_ends_in_time_and_those_that_have_waited_longest_come_first_in_the_next(clock: ManualClock) -> None:
+    survey = replace(COLOUR, windows=Windows(40 * WINDOW_MS, WINDOW_MS))
+    fixture = Fixture(clock, survey)
+    many = [(survey.id, WEEK - step * WINDOW_MS) for step in range(40)]
+    taken = []
+    for _ in range(5):
+        # All of them change all the time.
+        fixture.store.queue.put(many)
+        before_ms = clock()
+        fixture.recomputer.tick(old_ms=500, current_ms=8 * ESTIMATE_MS)
+        assert clock() - before_ms == 8 * ESTIMATE_MS
+        clock.advance(1)
+        taken.append(fixture.taken())
+    assert taken == [list(range(first, first + 8)) for first in range(0, 40, 8)]
+    delay = fixture.metrics.registry.get_sample_value("thaw_worker_recompute_delay_seconds")
+    assert delay == pytest.approx((4 * (8 * ESTIMATE_MS + 1) + 7 * ESTIMATE_MS) / 1_000)
+
+
+def test_two_workers_share_what_is_overdue(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recompute, "REREAD_MS", 0)
+    survey = replace(COLOUR, windows=Windows(40 * WINDOW_MS, WINDOW_MS))
+    mine = Fixture(clock, survey)
+    other = Fixture(clock, survey, store=mine.store)
+    mine.store.queue.put([(survey.id, WEEK - step * WINDOW_MS) for step in range(40)])
+
+    def tick_beside() -> None:
+        other.recomputer.tick(current_ms=0)
+
+    # The other one ticks while each of these estimates is computed: what is locked is passed over.
+    mine.during = tick_beside
+    mine.recomputer.tick(current_ms=10_000)
+    done = mine.taken(), other.taken()
+    assert sorted(done[0] + done[1]) == list(range(40))
+    assert len(done[0]) == len(done[1]) == 20
 
 
 def test_a_window_that_changes_while_old_ones_are_done_waits_for_one_tick_only(clock: ManualClock) -> None:

@@ -10,11 +10,11 @@ from rich.console import Console
 from estimators.tally import Tally
 from producers.survey.survey import Survey, SurveyError, parse_survey
 from streams.cli.terminal.estimates import survey_view
-from streams.exporter.views import window_of
+from streams.exporter.windows import window_of
 from streams.windows.proof import survey_hash
-from streams.windows.recompute import estimate_record
 from streams.windows.record import EstimateRecord, decode_estimate
 from streams.windows.settled import settles_ms
+from streams.windows.window_record import estimate_record
 from tests.support.clock import ManualClock
 from tests.support.memory_store import MemoryStore
 from tests.support.surveys import TEXT, WEEK, survey
@@ -83,6 +83,21 @@ def test_of_a_survey_of_totals_a_window_has_one_estimate_when_it_is_settled_and_
     assert stored(store, TOTALS) == total, "a second total would reveal the 50 late devices by themselves"
     assert {message.value for message in outbox.messages[2:]} <= {total.encode()}
     assert len(store.estimates.history(TOTALS.id, WEEK)) == 1
+
+
+def test_a_clock_that_is_a_day_ahead_publishes_no_total_before_its_window_is_settled() -> None:
+    there = ManualClock(settles_ms(TOTALS, WEEK) - 1)
+    here = ManualClock(there() + 86_400_000)
+    store, outbox = MemoryStore(there), Outbox()
+    recomputer = recomputing(store, Known(TOTALS), outbox, here)
+    fill(store, TOTALS, there, 900, WEEK)
+    assert recomputer.tick() == 1
+    assert stored(store, TOTALS).withheld is not None
+    for clock in (here, there):
+        clock.advance(1)
+    fill(store, TOTALS, there, 100, WEEK, seed=2)
+    assert recomputer.tick() == 1
+    assert stored(store, TOTALS).users == 1_000
 
 
 def test_a_total_that_was_stored_but_not_published_is_published_as_it_was_stored() -> None:
