@@ -6,7 +6,8 @@ Thresholds and limits are metrics of the exporter, so the rules do not depend on
 from __future__ import annotations
 
 import re
-from typing import Final
+import textwrap
+from typing import Final, Literal
 
 from producers.survey.alert_ranges import rule_problems
 from producers.survey.survey import Survey
@@ -15,6 +16,17 @@ from streams.urls import masked
 
 RUNBOOKS: Final = "docs/runbooks"
 """Where the annotations of the file point to."""
+
+Form = Literal["prometheus", "prometheusrule"]
+_RESOURCE: Final = """\
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: thaw
+  labels:
+    app.kubernetes.io/part-of: thaw
+spec:
+"""
 
 
 class AlertRenderError(ValueError):
@@ -32,8 +44,10 @@ def check_rules(survey: Survey) -> None:
         raise AlertRenderError(f"{survey.name}: {'; '.join(problems)}")
 
 
-def rules_text(*, runbooks: str = RUNBOOKS) -> str:
+def rules_text(*, runbooks: str = RUNBOOKS, form: Form = "prometheus") -> str:
     """Return the rule file, its annotations pointing to the runbooks at this path or URL.
+
+    With the form `prometheusrule` it is a resource of the Prometheus operator.
 
     Raises:
         AlertRenderError: the path or URL has characters that need quoting.
@@ -44,4 +58,8 @@ def rules_text(*, runbooks: str = RUNBOOKS) -> str:
             f"may see; got {masked(runbooks)!r}"
         )
     text = (deploy_folder("prometheus/rules") / "thaw.yaml").read_text(encoding="utf-8")
-    return text.replace(f"runbook_url: {RUNBOOKS}/", f"runbook_url: {runbooks.rstrip('/')}/")
+    text = text.replace(f"runbook_url: {RUNBOOKS}/", f"runbook_url: {runbooks.rstrip('/')}/")
+    if form == "prometheus":
+        return text
+    head, groups = text.split("\ngroups:\n", 1)
+    return f"{head}\n{_RESOURCE}" + textwrap.indent(f"groups:\n{groups}", "  ")

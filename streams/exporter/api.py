@@ -1,8 +1,7 @@
 """The types of the public API: answers are made from them and the OpenAPI description is derived from them.
 
-They are independent of what is stored: `streams.exporter.views` converts stored records field by field. Keys keep their
-names and meanings; new ones come last and have defaults. Times are milliseconds since the epoch, UTC. A number that is
-not known is null.
+`streams.exporter.views` converts what is stored. Keys keep name and meaning; new ones come last and have defaults.
+Times are milliseconds since the epoch, UTC; unknown numbers are null. Parts of a survey are in `api_survey`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ import msgspec
 from estimators.estimates import ViewName
 from estimators.mechanism import Protection, QuantityKind, Subject
 from producers.survey.file import RungAssumption
-from streams.exporter.api_grid import GridInfo
+from streams.exporter.api_proof import Proof, Withheld
+from streams.exporter.api_survey import GridInfo, RegistryInfo, UnexplainedShare
 from streams.windows.settled import WindowState
 
 Status = Literal["ok", "stale", "down"]
@@ -81,6 +81,11 @@ class SurveyInfo(msgspec.Struct, frozen=True):
     """Where the values are combinations: each attribute with its values. Shares of attributes are `derived`."""
     adds_up: bool = False
     """Shares of several values may be added up, and their variances are an upper bound then."""
+    candidates: bool = False
+    """The values are candidates from a file, which may change: compare them with those of a window."""
+    registry: RegistryInfo = RegistryInfo()
+    tier: str = ""
+    """The audience that this part of a survey is for: no answer above its rung counts; empty: the whole survey."""
 
 
 class Truth(msgspec.Struct, frozen=True):
@@ -107,15 +112,6 @@ class ValueEstimate(msgspec.Struct, frozen=True):
     simultaneous_upper: float | None
     always_valid_lower: float | None
     always_valid_upper: float | None
-
-
-class UnexplainedShare(msgspec.Struct, frozen=True):
-    """The share of devices whose string is none of the candidates; bounds at level 1 - alpha."""
-
-    estimate: float
-    variance: float
-    lower: float
-    upper: float
 
 
 class DerivedEstimate(msgspec.Struct, frozen=True):
@@ -147,36 +143,6 @@ class AlertBound(msgspec.Struct, frozen=True):
     bound: float | None
 
 
-class Proof(msgspec.Struct, frozen=True):
-    """Where the counts of an estimate come from, for `thaw verify`. Hashes are SHA-256, in hexadecimal."""
-
-    thaw: str
-    """The version that counted."""
-    survey: str
-    topic: str
-    topic_id: str
-    offsets: list[int]
-    """By partition of the topic: the estimate contains everything below this offset, and nothing else."""
-    tally: str
-    winners: str | None
-    """Of the reports that count, one per token; null while it is being computed."""
-    shard_offsets: dict[int, int]
-    """Offsets of shards that were read further, or less far, than the others of their partition."""
-
-
-class Withheld(msgspec.Struct, frozen=True):
-    """Why a window has no estimate although answers are counted."""
-
-    reason: Literal["crowd", "unsettled"]
-    """crowd: fewer devices than the survey's minimum; unsettled: only the total of the settled window is published."""
-    devices: int
-    """Devices whose answers are counted."""
-    least_devices: int
-    """Devices from which on the survey publishes a window."""
-    text: str
-    """What is said in place of an estimate."""
-
-
 class Window(msgspec.Struct, frozen=True):
     """The estimate of one window, and the truth if the fleet is a simulated one."""
 
@@ -200,8 +166,8 @@ class Window(msgspec.Struct, frozen=True):
     alerts: list[AlertBound]
     truth: Truth | None
     state: WindowState = "open"
-    """open: it has not ended; releasing: not all rungs are released yet; waiting: all are released, but no estimate was
-    computed since; settled: the estimate is complete but for late reports."""
+    """open: it has not ended; releasing: not all rungs are released yet; waiting: all are released, but not all
+    reports from before are counted and estimated; settled: the estimate is complete but for late reports."""
     settles_ms: int = 0
     """When it settles if the workers are alive."""
     assumption: RungAssumption = "any"
@@ -218,6 +184,8 @@ class Window(msgspec.Struct, frozen=True):
     """Devices behind the reports: users / copies, rounded."""
     derived: list[DerivedEstimate] = []
     """Totals and averages over all values, where the mechanism has such: the graph of devices and keys."""
+    withdrawn: int | None = None
+    """Tokens whose answers were withdrawn, not among the users; null where answers cannot be withdrawn."""
 
 
 class Windows(msgspec.Struct, frozen=True):
@@ -271,6 +239,10 @@ class Worker(msgspec.Struct, frozen=True):
     """Port of its metrics, on its own machine; null of an older version."""
     clock_offset_seconds: float | None = None
     """How far its clock is ahead of the broker's, as far as records prove it; null of an older version."""
+    uncommitted_records: int | None = None
+    """Records of its partitions that wait behind an open transaction; null before partitions were assigned."""
+    transaction_open_seconds: float | None = None
+    """For how long the oldest such transaction has been seen; 0 without one."""
 
 
 class CanaryScore(msgspec.Struct, frozen=True):

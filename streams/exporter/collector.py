@@ -67,30 +67,39 @@ class ThawCollector(Collector):
 
     def _add(self, families: Families, state: SurveyState) -> None:
         survey = state.survey
-        families.add("thaw_survey_info", 1, survey.id, survey.name, survey.mechanism.name, survey.rungs)
-        counters = state.counters
-        families.add("thaw_reports_applied_total", counters.applied, survey.id)
-        families.add("thaw_reports_duplicate_total", counters.duplicate, survey.id)
-        families.add("thaw_reports_outdated_total", counters.outdated, survey.id)
-        families.add("thaw_reports_conflicting_total", counters.conflicting, survey.id)
-        families.add("thaw_reports_expired_total", counters.expired, survey.id)
-        _add_rejected(families, survey.id, counters)
-        for shard, count in enumerate(folded(state.shard_reports)):
-            families.add("thaw_shard_reports_total", count, survey.id, str(shard))
+        owner = survey.registry.owner
+        families.add("thaw_survey_info", 1, survey.id, survey.name, survey.mechanism.name, survey.rungs, owner)
+        if survey.registry.expires_ms is not None:
+            families.add("thaw_survey_expires_timestamp_seconds", _seconds(survey.registry.expires_ms), survey.id)
+        if survey.tier is None:
+            _add_counters(families, state)
         families.add("thaw_last_estimate_timestamp_seconds", _seconds(state.last_estimate_ms), survey.id)
         families.add("thaw_budget_spent_ratio", state.budget_spent, survey.id)
         families.add("thaw_canary_joint_z_score", None if state.canary is None else state.canary.z, survey.id)
         _add_epsilons(families, state)
         known = {quantity.label: quantity for quantity in survey.mechanism.quantities}
-        if not state.superseded and not state.ended:
+        if not state.superseded and not state.ended and survey.tier is None:
             families.add("thaw_limit_stale_seconds", _seconds(stale_after_ms(survey)), survey.id)
             families.add("thaw_limit_lag_seconds", _seconds(lag_limit_ms(survey)), survey.id)
-        if not state.superseded:
+        if not state.superseded and survey.tier is None:
             _add_limits(families, survey, known)
         shown = chosen_values(survey.mechanism.labels, state.records.values(), self._value_limit)
         families.add("thaw_frequency_values_left_out", len(survey.mechanism.labels) - len(shown), survey.id)
         for age, record in state.records.items():
             _add_window(families, survey, age, record, {label: known[label] for label in shown})
+
+
+def _add_counters(families: Families, state: SurveyState) -> None:
+    """Add what became of reports; those of tiers are among those of their survey."""
+    survey, counters = state.survey, state.counters
+    families.add("thaw_reports_applied_total", counters.applied, survey.id)
+    families.add("thaw_reports_duplicate_total", counters.duplicate, survey.id)
+    families.add("thaw_reports_outdated_total", counters.outdated, survey.id)
+    families.add("thaw_reports_conflicting_total", counters.conflicting, survey.id)
+    families.add("thaw_reports_expired_total", counters.expired, survey.id)
+    _add_rejected(families, survey.id, counters)
+    for shard, count in enumerate(folded(state.shard_reports)):
+        families.add("thaw_shard_reports_total", count, survey.id, str(shard))
 
 
 def _add_epsilons(families: Families, state: SurveyState) -> None:
@@ -133,7 +142,8 @@ def _add_window(
     if survey.publication != EVERYTHING:
         families.add("thaw_estimate_withheld", record.withheld is not None, survey.id, age)
     for rung, users in enumerate(record.users_per_rung):
-        families.add("thaw_users", users, survey.id, age, str(rung))
+        families.add("thaw_users", round(users / survey.mechanism.copies), survey.id, age, str(rung))
+    families.add("thaw_withdrawn_users", record.withdrawn, survey.id, age)
     known = {quantity.label: quantity for quantity in survey.mechanism.quantities}
     for rule, bound in rule_bounds(survey, record):
         place = survey.id, rule.value, rule.side, age

@@ -8,24 +8,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final
+from contextlib import suppress
+from typing import Final
 
 import msgspec
 
-from streams.exporter.api import Alerts, Window
+from streams.exporter.api import Alerts
+from streams.exporter.shared import Read
 from streams.exporter.views import Views
 from streams.exporter.watcher import Seen, Watcher
+from streams.exporter.windows import EncodedWindow
 from streams.store.contract import StoreUnavailableError
 
 logger = logging.getLogger(__name__)
 
 THOROUGH_LOOKS: Final = 10
 """Looks between two looks at the older windows too, which late reports may have changed."""
-MOST_LISTENERS: Final = 200
-"""More are refused. Each costs a connection and an encoded copy of what changed, nothing in Redis."""
+MOST_LISTENERS: Final = 1_200
+"""More are refused. Each costs a connection and one write for each window that changed; the bytes are shared."""
 
-Read = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""Runs a blocking function in a thread."""
 Key = tuple[str, ...]
 
 
@@ -48,32 +49,49 @@ class Listener:
         self._wake.set()
 
     async def messages(self) -> AsyncIterator[bytes]:
-        """Yield messages; all that are queued come joined into one."""
+        """Yield messages, oldest first. They are not joined: all listeners share their bytes."""
         while not self._closed:
             await self._wake.wait()
             self._wake.clear()
-            queued, self._queued = self._queued, {}
-            if queued:
-                yield b"".join(queued.values())
+            while self._queued:
+                # Taken when it is sent, not before: a slow listener gets the newest of its kind.
+                yield self._queued.pop(next(iter(self._queued)))
 
 
 class Feed:
     """Reads the store and informs the listeners. Runs in the event loop of the HTTP server."""
 
-    def __init__(self, watcher: Watcher, views: Views, read: Read, alerts: Callable[[], Awaitable[Alerts]]) -> None:
-        self._watcher, self._views, self._read, self._alerts = watcher, views, read, alerts
+    def __init__(
+        self,
+        watcher: Watcher,
+        views: Views,
+        read: Read,
+        alerts: Callable[[], Awaitable[Alerts]],
+        looked: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Make a feed; `looked` is called after each look, when the listeners have been told."""
+        self._watcher, self._views, self._read, self._alerts, self._looked = watcher, views, read, alerts, looked
         self._listeners: set[Listener] = set()
-        self._seen: dict[Key, bytes] = {}
+        self._seen: dict[Key, int] = {}
         self._latest: dict[Key, bytes] = {}
         self._looks = 0
+        self._beginning = asyncio.Lock()
 
     @property
     def full(self) -> bool:
         """Whether no more listeners are accepted."""
         return len(self._listeners) >= MOST_LISTENERS
 
-    def add_listener(self) -> Listener:
-        """Return a new listener; it first gets the last health and alerts, and requests windows by itself."""
+    async def add_listener(self) -> Listener:
+        """Return a new listener; it first gets the last health and alerts, and requests windows by itself.
+
+        Windows are seen before it is told to: what changes after its request is an event.
+        """
+        async with self._beginning:
+            if not self._seen:
+                with suppress(StoreUnavailableError):
+                    for window in await self._windows(thoroughly=True):
+                        self._seen[_key(window)] = hash(window.body)
         listener = Listener()
         for key, message in self._latest.items():
             listener.put(key, message)
@@ -102,6 +120,7 @@ class Feed:
             except Exception:
                 # The page shows that the stream stopped; the other paths of the exporter still work.
                 logger.exception("reading the store for the event stream failed")
+            self._looked()
 
     async def look(self, seen: Seen) -> None:
         """Send what changed."""
@@ -112,19 +131,22 @@ class Feed:
         self._send(("alerts",), msgspec.json.encode(await self._alerts()), keep=True)
         self._looks += 1
         thoroughly = self._looks % THOROUGH_LOOKS == 1
-        counted_ms = seen.current().counted_ms
-        windows: list[Window] = await self._read(
+        windows = await self._windows(thoroughly=thoroughly)
+        for window in windows:
+            key, value = _key(window), hash(window.body)
+            if self._seen.get(key) != value:
+                self._seen[key] = value
+                self._send(key, window.body)
+        if thoroughly:
+            there = {_key(window) for window in windows}
+            self._seen = {key: value for key, value in self._seen.items() if key in there}
+
+    async def _windows(self, *, thoroughly: bool) -> list[EncodedWindow]:
+        counted_ms = self._watcher.seen().current().counted_ms
+        found: list[EncodedWindow] = await self._read(
             lambda: list(self._views.recent(thoroughly=thoroughly, counted_ms=counted_ms))
         )
-        for window in windows:
-            key = ("window", window.survey, str(window.window_start_ms))
-            payload = msgspec.json.encode(window)
-            if self._seen.get(key) != payload:
-                self._seen[key] = payload
-                self._send(key, payload)
-        if thoroughly:
-            there = {("window", window.survey, str(window.window_start_ms)) for window in windows}
-            self._seen = {key: payload for key, payload in self._seen.items() if key in there}
+        return found
 
     def _send(self, key: Key, payload: bytes, *, keep: bool = False) -> None:
         message = b"event: %s\ndata: %s\n\n" % (key[0].encode(), payload)
@@ -132,3 +154,7 @@ class Feed:
             self._latest[key] = message
         for listener in self._listeners:
             listener.put(key, message)
+
+
+def _key(window: EncodedWindow) -> Key:
+    return "window", window.survey, str(window.window_start_ms)

@@ -8,8 +8,9 @@ import hmac
 import ipaddress
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -17,21 +18,22 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from streams.exporter.query import problem
-from streams.store.contract import StoreUnavailableError
+from streams.store.contract import StoreDeniedError, StoreUnavailableError
 
 logger = logging.getLogger(__name__)
 
 # Text of survey files is never code: no inline script runs, and nothing is loaded from or sent to other hosts. No CORS
 # header is sent: pages of other origins cannot read an answer.
+POLICY: Final = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 HEADERS: Final = {
-    "Content-Security-Policy": (
-        "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
+    "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _KEPT: Final = ("Allow", "Retry-After", "WWW-Authenticate")
+AUDIENCE: Final = web.RequestKey("audience", str)
+"""Where a request has the tier that it may read; absent for the owner."""
 GUESSES: Final = 10
 """Different wrong tokens that an address may send within PENALTY_SECONDS. More: guessing is faster; fewer: a person who
 mistypes is locked out."""
@@ -101,8 +103,16 @@ def _network(address: str) -> str:
     return str(parsed) if parsed.version == 4 else str(ipaddress.ip_network((int(parsed), 64), strict=False))
 
 
-def guard(token: str) -> Any:
-    """Return the middleware that checks the token, adds headers, and turns failures into JSON."""
+def guard(
+    token: str,
+    more_headers: Mapping[str, str] = MappingProxyType({}),
+    tiers: Mapping[bytes, str] = MappingProxyType({}),
+) -> Any:
+    """Return the middleware that checks the token, adds headers (`more_headers` last), and turns failures into JSON.
+
+    tiers: by the SHA-256 of their tokens; a request with one of them gets it as `request[AUDIENCE]`.
+    """
+    headers = HEADERS | dict(more_headers)
     secret, expected = token.encode(), _digest(token.encode())
     guesses: Guesses | None = None
 
@@ -123,6 +133,10 @@ def guard(token: str) -> Any:
         # Digests have one length, so that the time tells nothing about the length of the token either.
         if hmac.compare_digest(_digest(sent), expected) and scheme.lower() == "bearer":
             return
+        # Looked up by digest: the time tells nothing of a token that could be used.
+        if scheme.lower() == "bearer" and (tier := tiers.get(_digest(sent))) is not None:
+            request[AUDIENCE] = tier
+            return
         if sent:
             guesses.wrong(address, sent)
         error = problem(web.HTTPUnauthorized, "token missing or wrong; send it as `Authorization: Bearer TOKEN`")
@@ -135,7 +149,7 @@ def guard(token: str) -> Any:
             check(request)
             response = await handler(request)
         except StoreUnavailableError as error:
-            response = _plain(problem(web.HTTPServiceUnavailable, f"Redis does not answer: {error}; try again"))
+            response = _plain(problem(web.HTTPServiceUnavailable, _without_store(error)))
         except web.HTTPException as error:
             response = _plain(error)
         except (asyncio.CancelledError, ConnectionResetError):
@@ -144,10 +158,15 @@ def guard(token: str) -> Any:
             logger.exception("%s %s failed", request.method, request.path)
             response = _plain(problem(web.HTTPInternalServerError, "internal error of the exporter; see its log"))
         if not response.prepared:
-            response.headers.update(HEADERS)
+            response.headers.update(headers)
         return response
 
     return middleware
+
+
+def _without_store(error: StoreUnavailableError) -> str:
+    """Return what the store said; one that refuses a right does answer, and trying again is of no use."""
+    return str(error) if isinstance(error, StoreDeniedError) else f"Redis does not answer: {error}; try again"
 
 
 def _plain(error: web.HTTPException) -> web.Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import signal
 import socket
 import ssl
@@ -30,12 +31,26 @@ REPEAT_SECONDS: Final = 60.0
 """Time between two log lines about what strangers send."""
 
 
+RESERVED_FILES: Final = 256
+"""File descriptors that are left to connections to other services, logs and survey files."""
+
+
+def connections_possible(wanted: int) -> int:
+    """Allow as many open files as there may be connections, where this user may; return how many there can be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = wanted + RESERVED_FILES
+    if soft != resource.RLIM_INFINITY and soft < files:
+        soft = files if hard == resource.RLIM_INFINITY else min(files, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft - RESERVED_FILES))
+
+
 @dataclass(frozen=True)
 class Limits:
     """How much one client, and all together, may take."""
 
-    connections: int = 512
-    """More are answered 503 at once. Each costs a file descriptor, of which a process often has 1,024."""
+    connections: int = 2_048
+    """More are answered 503 at once, or more than file descriptors of the process allow, but for RESERVED_FILES."""
     idle_seconds: float = 20.0
     """A connection without a whole request head for this long is closed, whether bytes trickle in or not. Shorter:
     Prometheus connects anew at every scrape."""
@@ -59,14 +74,21 @@ class _Full(asyncio.Protocol):
 
 
 class _Quiet(logging.Filter):
-    """Makes one line a minute, without a traceback, of what aiohttp logs about malformed requests."""
+    """Makes one line a minute, without a traceback, of what aiohttp logs about malformed requests.
 
-    def __init__(self) -> None:
+    With `nameless` no line has the address that aiohttp puts into it.
+    """
+
+    def __init__(self, *, nameless: bool = False) -> None:
         super().__init__()
-        self._limit = RateLimit(REPEAT_SECONDS)
+        self._limit, self._nameless = RateLimit(REPEAT_SECONDS), nameless
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
+        if self._nameless:
+            record.msg, record.args = "a request could not be handled", ()
+            record.exc_info = record.exc_text = None
+            return self._limit.filter(record)
         if not isinstance(error, HttpProcessingError):
             return True
         record.msg, record.exc_info, record.exc_text = f"malformed request refused, {record.msg}", None, None
@@ -77,11 +99,12 @@ class _Quiet(logging.Filter):
 class Front:
     """Accepts connections for an application within the limits."""
 
-    def __init__(self, app: web.Application, limits: Limits | None = None) -> None:
+    def __init__(self, app: web.Application, limits: Limits | None = None, *, nameless: bool = False) -> None:
         self._limits = limits or Limits()
-        requests = logging.getLogger("streams.exporter.requests")
+        self._most = connections_possible(self._limits.connections)
+        requests = logging.getLogger("streams.gateway.requests" if nameless else "streams.exporter.requests")
         if not any(isinstance(known, _Quiet) for known in requests.filters):
-            requests.addFilter(_Quiet())
+            requests.addFilter(_Quiet(nameless=nameless))
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -124,12 +147,12 @@ class Front:
     def _accept(self) -> asyncio.Protocol:
         server = self._runner.server
         assert server is not None
-        if self.connections < self._limits.connections:
+        if self.connections < self._most:
             return server()
         now = asyncio.get_running_loop().time()
         if now - self._said >= REPEAT_SECONDS:
             self._said = now
-            logger.warning("%d connections are open; further ones are refused", self._limits.connections)
+            logger.warning("%d connections are open; further ones are refused", self._most)
         return _Full()
 
     async def _close_slow(self) -> None:
@@ -152,12 +175,19 @@ class Front:
                 yield transport
 
 
-async def serve(app: web.Application, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-    """Serve until SIGTERM or SIGINT."""
+async def serve(
+    app: web.Application,
+    listener: socket.socket,
+    tls: ssl.SSLContext | None = None,
+    *,
+    limits: Limits | None = None,
+    nameless: bool = False,
+) -> None:
+    """Serve until SIGTERM or SIGINT; `nameless` keeps addresses of clients out of the log."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    front = Front(app)
+    front = Front(app, limits, nameless=nameless)
     await front.start(listener, tls)
     try:
         await stop.wait()

@@ -14,7 +14,7 @@ from streams.exporter.api_views import ShareViews
 from streams.exporter.query import LATEST_MS
 from streams.exporter.views import MOST_WINDOWS, RECENT_WINDOWS
 
-SURVEY_PATTERN: Final = "^[a-z0-9][a-z0-9_-]{0,47}-[0-9a-f]{8}$"
+SURVEY_PATTERN: Final = r"^[a-z0-9][a-z0-9_-]{0,47}(\.[a-z][a-z0-9-]{0,23})?-[0-9a-f]{8}$"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from streams.exporter.api import (
 from streams.exporter.health import Rates, is_stale, lag_limit_ms, stale_after_ms, superseded, worst_rung
 from streams.store.contract import QueuedWindow
 from streams.store.counters import Counters
-from streams.store.heartbeats import CLOCK_TOLERATED_MS, Heartbeat, alive
+from streams.store.heartbeats import CLOCK_TOLERATED_MS, TRANSACTION_TOLERATED_MS, Heartbeat, alive
 from streams.windows.settled import is_current
 
 QUEUED_MS: Final = 15_000
@@ -149,6 +149,8 @@ def _worker(beat: Heartbeat, living: bool) -> Worker:
         beat.lag_seconds,
         beat.metrics_port,
         beat.clock_offset_seconds,
+        beat.uncommitted_records,
+        beat.transaction_open_seconds,
     )
 
 
@@ -223,7 +225,9 @@ def _silence(now_ms: int, living: Sequence[Heartbeat], about: Sequence[SurveyHea
 def _partial(
     now_ms: int, heartbeats: Sequence[Heartbeat], living: Sequence[Heartbeat], about: Sequence[SurveyHealth]
 ) -> list[str]:
-    """Say which workers and which surveys are silent while others are not, and which clocks are wrong."""
+    """Say which workers and which surveys are silent while others are not, and which clocks are wrong, and
+    what waits behind a transaction.
+    """
     found = []
     if living:
         found += [
@@ -239,7 +243,17 @@ def _partial(
             f"{_span(entry.stale_after_ms)}."
             for entry in stale
         ]
-    return found + _wrong_clocks(living)
+    return found + _open_transactions(living) + _wrong_clocks(living)
+
+
+def _open_transactions(living: Sequence[Heartbeat]) -> list[str]:
+    held = [beat for beat in living if (beat.transaction_open_seconds or 0.0) * 1_000 > TRANSACTION_TOLERATED_MS]
+    if not held:
+        return []
+    records = sum(beat.uncommitted_records or 0 for beat in held)
+    longest_ms = 1_000 * max(beat.transaction_open_seconds or 0.0 for beat in held)
+    told = f"{records} records wait behind a transaction that a producer has kept open for {_span(longest_ms)}."
+    return [told + " They are counted when it ends; the runbook ThawTransactionOpen says how to find and end it."]
 
 
 def _exceeded(epsilons: Sequence[EpsilonAudit]) -> list[str]:

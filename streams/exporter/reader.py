@@ -19,7 +19,7 @@ from streams.windows.epsilon_audit import read_audit
 from streams.windows.history import HistoryPoint, decode_point
 from streams.windows.likelihood import Likelihood, Likelihoods
 from streams.windows.record import EstimateRecord, RecordError, decode_estimate
-from streams.windows.settled import is_settled, settles_ms
+from streams.windows.settled import counted_until_ms, is_settled, settles_ms
 
 logger = logging.getLogger(__name__)
 
@@ -66,11 +66,8 @@ class Snapshot:
     unreadable: int
     """Windows that wait to be rebuilt because a report log could not be read."""
     heartbeats: Sequence[Heartbeat]
-
-    @property
-    def counted_ms(self) -> int | None:
-        """When the newest stored estimate of any survey was computed: reports sent before are counted."""
-        return _newest(state.last_estimate_ms for state in self.states)
+    counted_ms: int | None
+    """The time before which all reports are counted, None if not known."""
 
 
 class Reader:
@@ -99,7 +96,8 @@ class Reader:
             [place for survey in surveys for place in _needed(survey, starts[survey.id], now_ms)]
         )
         last = {survey.id: last_estimate_ms(records, survey.id, starts[survey.id]) for survey in surveys}
-        replaced, counted_ms = superseded(surveys, last, now_ms), _newest(last.values())
+        replaced, queue, heartbeats = superseded(surveys, last, now_ms), self._store.queue.entries(), self.heartbeats()
+        counted_ms = counted_until_ms(surveys, heartbeats, queue, _newest(last.values()), now_ms)
         states = []
         for survey in surveys:
             by_age = {
@@ -115,7 +113,7 @@ class Reader:
                     self._store.log.counters(survey.id),
                     self._store.log.shard_reports(survey.id),
                     last[survey.id],
-                    budget_spent(survey, first_ms, by_age, now_ms),
+                    None if survey.tier is not None else budget_spent(survey, first_ms, by_age, now_ms),
                     _canary(survey, records, starts[survey.id], now_ms, counted_ms),
                     survey.id in replaced,
                     survey.has_ended(now_ms),
@@ -125,10 +123,21 @@ class Reader:
         return Snapshot(
             states,
             self._store.log.counters(UNKNOWN_SURVEY),
-            self._store.queue.entries(),
+            queue,
             len(self._store.unreadable.entries()),
-            self._heartbeats.read() if self._heartbeats is not None else [],
+            heartbeats,
+            counted_ms,
         )
+
+    def heartbeats(self) -> Sequence[Heartbeat]:
+        """Return the last heartbeat of every worker; none where nobody asked for them."""
+        return self._heartbeats.read() if self._heartbeats is not None else []
+
+    def counted_ms(self, found: Iterable[EstimateRecord]) -> int | None:
+        """Return the time before which all reports are counted; without workers, when the newest of these was made."""
+        newest_ms = _newest(record.computed_ms for record in found)
+        queue = self._store.queue.entries()
+        return counted_until_ms(self.surveys(), self.heartbeats(), queue, newest_ms, self._clock())
 
     def _epsilon(self, survey: Survey) -> EpsilonAudit | None:
         return epsilon_audit(survey, read_audit(self._store.states, survey.id)) if survey.canary is not None else None
@@ -140,7 +149,9 @@ class Reader:
             if payload is not None:
                 before = self._decoded.get(place)
                 unchanged = before is not None and before[0] == payload
-                found[place] = before if before is not None and unchanged else (payload, _record(*place, payload))
+                found[place] = (
+                    before if before is not None and unchanged else (payload, decoded_record(*place, payload))
+                )
         self._decoded = found
         return {place: record for place, (_, record) in found.items() if record is not None}
 
@@ -154,10 +165,13 @@ class Reader:
 
     def records(self, survey_id: str, starts: Sequence[int]) -> list[EstimateRecord]:
         """Return the stored estimates of windows, in their order, without those that there are none of."""
-        payloads = self._store.estimates.read_many([(survey_id, start_ms) for start_ms in starts])
-        read = zip(starts, payloads, strict=True)
-        decoded = (_record(survey_id, start_ms, payload) for start_ms, payload in read if payload is not None)
+        read = zip(starts, self.payloads(survey_id, starts), strict=True)
+        decoded = (decoded_record(survey_id, start_ms, payload) for start_ms, payload in read if payload is not None)
         return [record for record in decoded if record is not None]
+
+    def payloads(self, survey_id: str, starts: Sequence[int]) -> list[bytes | None]:
+        """Return the stored estimates of windows as they are, in their order."""
+        return self._store.estimates.read_many([(survey_id, start_ms) for start_ms in starts])
 
     def likelihood(self, survey: Survey, record: EstimateRecord, *, ask: bool) -> Likelihood | None:
         """Return the likelihood of a window's reports, and ask for it if it is not there; None if nobody asked."""
@@ -217,7 +231,8 @@ def _newest(moments: Iterable[int | None]) -> int | None:
     return max((moment for moment in moments if moment is not None), default=None)
 
 
-def _record(survey_id: str, start_ms: int, payload: bytes) -> EstimateRecord | None:
+def decoded_record(survey_id: str, start_ms: int, payload: bytes) -> EstimateRecord | None:
+    """Decode a stored estimate; None, and a line in the log, for one that cannot be read."""
     try:
         return decode_estimate(payload)
     except RecordError as error:

@@ -30,7 +30,15 @@ def likelihood_view(found: Likelihood | None) -> ShareView:
     if found is None:
         return _view("likelihood", "not asked", None)
     if found.state == "done":
-        return _view("likelihood", "ready", found.shares, f"From {found.users:,} reports.")
+        view = found.view
+        assert view is not None
+        note = " ".join(filter(None, [f"From {found.users:,} reports.", distance_text(view)]))
+        return msgspec.structs.replace(
+            _view("likelihood", "ready", found.shares, note),
+            distance=found.distance,
+            unbiased_distance=found.unbiased_distance,
+            closer=is_closer(view),
+        )
     progress = found.progress if found.state == "computing" else None
     return msgspec.structs.replace(_view("likelihood", found.state, None, found.reason), progress=progress)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import NormalDist
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 import msgspec
 
@@ -12,35 +12,25 @@ from producers.clock import Clock, system_clock
 from producers.survey.survey import Survey
 from streams.exporter.alert_states import assumption_alerts, in_order, pipeline_alerts, threshold_alerts
 from streams.exporter.api import (
-    AlertBound,
     Alerts,
-    DerivedEstimate,
     Health,
     History,
     HistoryPoint,
-    Proof,
     ServiceState,
     SurveyInfo,
-    Truth,
-    UnexplainedShare,
-    ValueEstimate,
     Window,
     Windows,
-    Withheld,
 )
-from streams.exporter.api_grid import GridInfo
+from streams.exporter.api_survey import GridInfo, RegistryInfo
 from streams.exporter.api_views import ShareViews
 from streams.exporter.health import Rates
 from streams.exporter.pipeline import make_health, store_down
-from streams.exporter.reader import Reader, Snapshot
+from streams.exporter.reader import Reader, Snapshot, SurveyState
 from streams.exporter.share_views import likelihood_view, share_views
+from streams.exporter.windows import EncodedWindow, Moment, WindowEncoder
 from streams.store.truth import Truth as TrueShares
 from streams.windows.likelihood import offers_likelihood, views_offered
-from streams.windows.proof import Proof as StoredProof
-from streams.windows.record import EstimateRecord
-from streams.windows.record import UnexplainedShare as StoredUnexplained
-from streams.windows.record import Withheld as StoredWithheld
-from streams.windows.settled import WindowState, settles_ms, unsettled_windows, window_state
+from streams.windows.settled import settles_ms, unsettled_windows
 
 RECENT_WINDOWS: Final = 60
 """Windows that the page shows and the feed watches."""
@@ -55,8 +45,8 @@ _FRESH_MOST: Final = 200
 class TruthSource(Protocol):
     """Where simulated fleets store their truth; `streams.store.truth.RedisTruths` is one."""
 
-    def read(self, survey_id: str, window_ms: int) -> TrueShares | None:
-        """Return the truth of a window, None if no simulated fleet wrote it."""
+    def read_many(self, survey_id: str, starts: Sequence[int]) -> Mapping[int, TrueShares]:
+        """Return the truth of those of these windows that a simulated fleet wrote it of."""
         ...
 
 
@@ -98,6 +88,9 @@ def survey_info(survey: Survey) -> SurveyInfo:
         grid=GridInfo.of(survey.grid),
         attributes=None if survey.attributes is None else {name: list(own) for name, own in survey.attributes.parts},
         adds_up=mechanism.adds_up,
+        candidates=bool(survey.candidates),
+        registry=RegistryInfo.of(survey.registry),
+        tier="" if survey.tier is None else survey.tier.name,
     )
 
 
@@ -119,46 +112,50 @@ class Views:
         truths: TruthSource | None = None,
         clock: Clock = system_clock,
     ) -> None:
-        self._reader, self._truths, self._clock = reader, truths, clock
+        self.reader, self._truths, self._clock = reader, truths, clock
         self._rates = Rates()
+        self._encoder = WindowEncoder()
+        self._infos: tuple[Sequence[Survey], bytes] = [], b"[]"
 
     def now_ms(self) -> int:
         """Return the time."""
         return self._clock()
 
-    def surveys(self) -> list[SurveyInfo]:
-        """Return all surveys."""
-        return [survey_info(survey) for survey in self._reader.surveys()]
+    def surveys(self) -> bytes:
+        """Return all surveys: JSON of a list of `api.SurveyInfo`, made again only when one of them changed."""
+        surveys, (before, told) = list(self.reader.surveys()), self._infos
+        if len(before) != len(surveys) or any(old is not new for old, new in zip(before, surveys, strict=True)):
+            told = msgspec.json.encode([survey_info(survey) for survey in surveys])
+            self._infos = surveys, told
+        return told
 
     def survey(self, survey_id: str) -> Survey | None:
         """Return one survey."""
-        return next((survey for survey in self._reader.surveys() if survey.id == survey_id), None)
+        return next((survey for survey in self.reader.surveys() if survey.id == survey_id), None)
 
-    def windows(
-        self, survey: Survey, *, from_ms: int, to_ms: int, limit: int, counted_ms: int | None = None
-    ) -> Windows:
-        """Return the newest windows that start in [from_ms, to_ms], at most `limit`."""
-        starts = [start_ms for start_ms in self._reader.starts(survey.id) if from_ms <= start_ms <= to_ms]
-        shown = self._windows(survey, starts[: -limit - 1 : -1], counted_ms)
-        return Windows(survey.id, shown, len(starts) > limit)
+    def windows(self, survey: Survey, *, from_ms: int, to_ms: int, limit: int, counted_ms: int | None = None) -> bytes:
+        """Return the newest windows that start in [from_ms, to_ms], at most `limit`: JSON of `api.Windows`."""
+        starts = [start_ms for start_ms in self.reader.starts(survey.id) if from_ms <= start_ms <= to_ms]
+        shown = [msgspec.Raw(found.body) for found in self._windows(survey, starts[: -limit - 1 : -1], counted_ms)]
+        return msgspec.json.encode(Windows(survey.id, cast(list[Window], shown), len(starts) > limit))
 
-    def window(self, survey: Survey, start_ms: int, counted_ms: int | None = None) -> Window | None:
-        """Return one window; None if it has no estimate."""
-        return next(iter(self._windows(survey, [start_ms], counted_ms)), None)
+    def window(self, survey: Survey, start_ms: int, counted_ms: int | None = None) -> bytes | None:
+        """Return one window as JSON of `api.Window`; None if it has no estimate."""
+        return next((found.body for found in self._windows(survey, [start_ms], counted_ms)), None)
 
     def views(self, survey: Survey, start_ms: int, *, ask: bool) -> ShareViews | None:
         """Return the views of a window, and ask for its likelihood; None if it has no estimate."""
-        record = next(iter(self._reader.records(survey.id, [start_ms])), None)
+        record = next(iter(self.reader.records(survey.id, [start_ms])), None)
         if record is None:
             return None
         found = share_views(record)
         if offers_likelihood(survey) and record.withheld is None:
-            found.append(likelihood_view(self._reader.likelihood(survey, record, ask=ask)))
+            found.append(likelihood_view(self.reader.likelihood(survey, record, ask=ask)))
         return ShareViews(survey.id, start_ms, record.computed_ms, found)
 
     def history(self, survey: Survey, start_ms: int) -> History | None:
         """Return how the estimate of a window changed; None if it has no estimate."""
-        if not self._reader.records(survey.id, [start_ms]):
+        if not self.reader.records(survey.id, [start_ms]):
             return None
         info = survey_info(survey)
         later = (survey.opening_ms(start_ms, rung) for rung in range(1, len(survey.opens_ms)))
@@ -178,19 +175,20 @@ class Views:
                     lower=point.lower,
                     upper=point.upper,
                 )
-                for point in self._reader.history(survey.id, start_ms)
+                for point in self.reader.history(survey.id, start_ms)
+                if point.candidates == survey.candidates_hash
             ],
         )
 
-    def recent(self, *, thoroughly: bool, counted_ms: int | None = None) -> Iterable[Window]:
+    def recent(self, *, thoroughly: bool, counted_ms: int | None = None) -> Iterable[EncodedWindow]:
         """Return the windows that may have changed; thoroughly: all that the page shows, late reports included.
 
         Windows that settle now are among them, however many newer ones there are.
         """
         now_ms = self._clock()
-        for survey in self._reader.surveys():
+        for survey in self.reader.surveys():
             count = max(RECENT_WINDOWS, fresh_windows(survey)) if thoroughly else fresh_windows(survey)
-            starts = self._reader.starts(survey.id)
+            starts = self.reader.starts(survey.id)
             settling = [
                 start_ms for start_ms in starts[:-count] if 0 <= now_ms - settles_ms(survey, start_ms) < SETTLING_MS
             ]
@@ -199,7 +197,7 @@ class Views:
     def health(self, snapshot: Snapshot) -> Health:
         """Return the health of the pipeline; called once for each snapshot, since rates are taken between them."""
         now_ms = self._clock()
-        counters = sum((state.counters for state in snapshot.states), snapshot.unknown_survey)
+        counters = sum((state.counters for state in _counted_once(snapshot.states)), snapshot.unknown_survey)
         self._rates.look(now_ms, counters.applied, counters.rejected_total)
         canaries = [state.canary for state in snapshot.states if state.canary is not None]
         return make_health(
@@ -216,26 +214,27 @@ class Views:
 
     def no_health(self, reason: str, *, store: ServiceState = "down") -> Health:
         """Return the health while the store does not answer, or before it was read."""
-        return store_down(self._clock(), reason, surveys=self._reader.surveys(), store=store)
+        return store_down(self._clock(), reason, surveys=self.reader.surveys(), store=store)
 
-    def _windows(self, survey: Survey, starts: Sequence[int], counted_ms: int | None) -> list[Window]:
-        now_ms = self._clock()
-        return [
-            window_of(
-                record,
-                self._truth(survey, record.window_start_ms),
-                window_state(survey, record, now_ms, counted_ms),
-                settles_ms(survey, record.window_start_ms),
-                copies=survey.mechanism.copies,
-            )
-            for record in self._reader.records(survey.id, starts)
-        ]
+    def _windows(self, survey: Survey, starts: Sequence[int], counted_ms: int | None) -> list[EncodedWindow]:
+        """Read windows in two round trips; what did not change since it was encoded is neither decoded nor encoded."""
+        moment = Moment(self._clock(), counted_ms)
+        payloads = self.reader.payloads(survey.id, starts)
+        truths = self._truths.read_many(survey.whole.id, starts) if self._truths is not None else {}
+        encoded = (
+            self._encoder.encode(survey, start_ms, payload, truths.get(start_ms), moment)
+            for start_ms, payload in zip(starts, payloads, strict=True)
+            if payload is not None
+        )
+        return [window for window in encoded if window is not None]
 
-    def _truth(self, survey: Survey, start_ms: int) -> Truth | None:
-        truth = self._truths.read(survey.id, start_ms) if self._truths is not None else None
-        if truth is None or len(truth.shares) != len(survey.mechanism.labels):
-            return None
-        return Truth(list(truth.shares), truth.devices, truth.settled)
+
+def _counted_once(states: Sequence[SurveyState]) -> list[SurveyState]:
+    """Return the widest of what is there of each survey: the reports of its tiers are among its own."""
+    widest: dict[str, SurveyState] = {}
+    for state in sorted(states, key=lambda state: state.survey.highest_rung):
+        widest[state.survey.whole.id] = state
+    return list(widest.values())
 
 
 def stored_alerts(health: Health, snapshot: Snapshot | None) -> Alerts:
@@ -245,82 +244,3 @@ def stored_alerts(health: Health, snapshot: Snapshot | None) -> Alerts:
         if not state.superseded:
             found += threshold_alerts(state.survey, state.records) + assumption_alerts(state.survey, state.records)
     return Alerts("estimates", in_order(found))
-
-
-def window_of(
-    record: EstimateRecord, truth: Truth | None, state: WindowState, settles: int, *, copies: int = 1
-) -> Window:
-    """Convert a stored estimate to its API type."""
-    return Window(
-        version=record.version,
-        survey=record.survey,
-        window_start_ms=record.window_start_ms,
-        window_end_ms=record.window_end_ms,
-        read_ms=record.read_ms,
-        computed_ms=record.computed_ms,
-        users=record.users,
-        users_per_rung=record.users_per_rung,
-        epsilons=record.epsilons,
-        method=record.method,
-        population=record.population,
-        alpha=record.alpha,
-        homogeneity_p=record.homogeneity_p,
-        notes=record.notes,
-        values=[
-            ValueEstimate(
-                value=row.value,
-                estimate=row.estimate,
-                variance=row.variance,
-                lower=row.lower,
-                upper=row.upper,
-                simultaneous_lower=row.simultaneous_lower,
-                simultaneous_upper=row.simultaneous_upper,
-                always_valid_lower=row.always_valid_lower,
-                always_valid_upper=row.always_valid_upper,
-            )
-            for row in record.values
-        ],
-        alerts=[
-            AlertBound(
-                value=bound.value, side=bound.side, threshold=bound.threshold, alpha=bound.alpha, bound=bound.bound
-            )
-            for bound in record.alerts
-        ],
-        truth=truth,
-        state=state,
-        settles_ms=settles,
-        assumption=record.assumption,
-        contradicted=record.contradicted,
-        proof=_proof(record.proof),
-        withheld=_withheld(record.withheld),
-        unexplained=_unexplained(record.unexplained),
-        devices=round(record.users / copies),
-        derived=[DerivedEstimate(**msgspec.structs.asdict(one)) for one in record.derived],
-    )
-
-
-def _withheld(withheld: StoredWithheld | None) -> Withheld | None:
-    if withheld is None:
-        return None
-    return Withheld(withheld.reason, withheld.devices, withheld.least_devices, withheld.sentence)
-
-
-def _unexplained(stored: StoredUnexplained | None) -> UnexplainedShare | None:
-    if stored is None:
-        return None
-    return UnexplainedShare(stored.estimate, stored.variance, stored.lower, stored.upper)
-
-
-def _proof(stored: StoredProof | None) -> Proof | None:
-    if stored is None:
-        return None
-    return Proof(
-        thaw=stored.thaw,
-        survey=stored.survey,
-        topic=stored.topic,
-        topic_id=stored.topic_id,
-        offsets=stored.offsets,
-        tally=stored.tally,
-        winners=stored.winners,
-        shard_offsets=stored.shard_offsets,
-    )

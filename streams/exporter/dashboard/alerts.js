@@ -54,7 +54,15 @@ export class AlertsView {
     this.fill(this.quiet, quiet);
     this.details.hidden = quiet.length === 0;
     setText(this.summary, `${plural(quiet.length, "quiet rule")}`);
-    setText(this.note, loud.length || source === "unreachable" ? NOTES[source] : `No alert fires. ${NOTES[source]}`);
+    const firing = (alerts) => alerts.filter((alert) => alert.state === "firing").length;
+    const elsewhere = firing(this.alerts.alerts) - firing(shown);
+    const none = this.survey === null ? "No alert fires." : "No alert of this survey fires.";
+    const others = `${plural(elsewhere, "alert")} of other surveys ${elsewhere === 1 ? "fires" : "fire"}.`;
+    setText(this.note, [
+      loud.length === 0 && source !== "unreachable" && none,
+      elsewhere > 0 && others,
+      NOTES[source],
+    ].filter(Boolean).join(" "));
   }
 
   fill(list, alerts) {

@@ -26,9 +26,19 @@ adoptOldLink();
 let infos = null;
 /** The survey that is open; null on the overview. */
 let view = null;
+/** Reads everything again; null while nothing asks for it. */
+let again = null;
 const overview = new Overview(clock);
 const health = new HealthView(byId("health"), { banner: byId("banner"), notice: byId("notice"), live: byId("live") }, clock);
 const alerts = new AlertsView(byId("alerts"), (id) => infos?.get(id));
+
+const sameValues = (info, values) => info.values.length === values.length && values.every((value, index) => value === info.values[index]);
+
+/** Where the candidates of a survey have changed, its windows have other values than what was read about it. */
+function hasOthers(data) {
+  const info = infos?.get(data.survey);
+  return Boolean(info?.candidates) && !sameValues(info, data.values.map(({ value }) => value));
+}
 
 /** Show what the address asks for. */
 function showPage() {
@@ -36,7 +46,7 @@ function showPage() {
   const page = state.survey === null ? "overview" : info ? "survey" : infos === null ? "loading" : "missing";
   setAttribute(document.body, "data-page", page);
   document.title = info ? `${info.name} · Thaw` : "Thaw";
-  if (view?.info.id !== info?.id) {
+  if (view?.info.id !== info?.id || (info?.candidates && !sameValues(view.info, info.values))) {
     view?.leave();
     view = info ? new SurveyView(info, clock) : null;
     if (view) {
@@ -80,6 +90,11 @@ async function load() {
   if (known !== null && known === view) view.load();
 }
 
+/** Read surveys and windows again, once for all windows that ask for it. */
+function loadAgain() {
+  again ??= load().catch(ask).finally(() => { again = null; });
+}
+
 function showHealth() {
   const now = health.health;
   if (now === null) return;
@@ -94,6 +109,10 @@ function showHealth() {
 
 function heard(name, data) {
   if (name === "window") {
+    if (hasOthers(data)) {
+      loadAgain();
+      return;
+    }
     overview.hear(data);
     if (view?.info.id === data.survey) view.hear(data);
   } else if (name === "alerts") {

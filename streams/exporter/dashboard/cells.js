@@ -7,6 +7,7 @@ import { term } from "./help.js";
 import { HeatMap } from "./heatmap.js";
 import { MapChart } from "./mapchart.js";
 import { addsUp, othersOf } from "./others.js";
+import { isSettled } from "./settled.js";
 import { go } from "./state.js";
 
 const LEAST_VALUES = 13;
@@ -56,9 +57,17 @@ export class CellFigures {
     const others = addsUp(info) ? (one) => othersOf(info, one, shown) : () => null;
     this.heatMap.update({ windows: sorted, rows: this.rows, othersOf: others, quantity, marked: window?.window_start_ms, focus, stepMs: info.window_step_ms, dark });
     const rest = info.values.length - this.rows.length;
-    this.heat.say(`${plural(this.rows.length, "value")} by lower bound${rest > 0 && addsUp(info) ? `, and ${plural(rest, "other")} as one row` : ""}. Colour is the lower end of the band: what is pale may be none. Windows that are not settled are grey.`);
+    this.heat.say(`${plural(this.rows.length, "value")} by lower bound${rest > 0 && addsUp(info) ? `, and ${plural(rest, "other")} as one row` : ""}. Colour is the lower end of the band, darkest at ${this.darkest(sorted.filter(isSettled), this.rows.map(({ index }) => index), quantity)}: what is pale may be none. Windows that are not settled are grey.`);
     this.heat.list(() => [["value", ...sorted.map((one) => this.view.marked(one))],
       this.rows.map(({ index, label }) => [label, ...sorted.map((one) => number(one.values[index].estimate, quantity, halfWidth(one.values[index]) ?? 0.01))])]);
+  }
+
+  /** The largest lower end of these values in these windows. */
+  darkest(windows, indices, quantity) {
+    const cells = windows.flatMap(({ values }) => indices.map((index) => values[index])).filter(({ lower }) => lower !== null);
+    if (cells.length === 0) return "none yet";
+    const top = cells.reduce((best, cell) => (cell.lower > best.lower ? cell : best));
+    return number(Math.max(top.lower, 0), quantity, halfWidth(top) ?? 0.01);
   }
 
   drawMap(window, quantity, dark) {
@@ -66,7 +75,7 @@ export class CellFigures {
     this.mapChart.update({ grid: info.grid, values: window.values, names: info.values, quantity, focus, dark });
     const cell = window.values[focus];
     const seen = info.grid.cells.filter((index) => window.values[index].simultaneous_lower > 0).length;
-    this.map.say(`${info.values[focus]}: ${number(cell.estimate, quantity, halfWidth(cell) ?? 0.01)}, ${this.view.named(window)}. ${seen} of ${plural(info.grid.cells.length, "cell")} surely have someone, 95 % sure of all at once. Colour is the lower end of the band.`.replace("95 %", `${Number((100 * (1 - window.alpha)).toPrecision(4))} %`));
+    this.map.say(`${info.values[focus]}: ${number(cell.estimate, quantity, halfWidth(cell) ?? 0.01)}, ${this.view.named(window)}. ${seen} of ${plural(info.grid.cells.length, "cell")} surely have someone, 95 % sure of all at once. Colour is the lower end of the band, darkest at ${this.darkest([window], info.grid.cells, quantity)}.`.replace("95 %", `${Number((100 * (1 - window.alpha)).toPrecision(4))} %`));
     this.map.list(() => [["cell", "estimate", "from", "to"], info.grid.cells.map((index) => {
       const row = window.values[index];
       return [info.values[index], number(row.estimate, quantity, halfWidth(row) ?? 0.01), ...ends(row, quantity)];

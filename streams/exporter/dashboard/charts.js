@@ -6,7 +6,15 @@ import { cssVariable } from "./dom.js";
 import { chosenZone, clockTime, time, zoneName } from "./zone.js";
 
 const NARROW = 560;
-const DAY_SECONDS = 86_400;
+const [MINUTE, HOUR, DAY] = [60, 3_600, 86_400];
+/** Seconds between ticks of an axis of times. uPlot's own have no 2 and no 20: it leaves one tick alone on six minutes. */
+const TIME_STEPS = [
+  ...[1, 2, 5, 10, 20, 30],
+  ...[1, 2, 5, 10, 20, 30].map((count) => count * MINUTE),
+  ...[1, 2, 3, 4, 6, 8, 12].map((count) => count * HOUR),
+  ...[1, 2, 3, 5, 10, 15].map((count) => count * DAY),
+  ...[30, 60, 90, 120, 180, 365, 730].map((count) => count * DAY),
+];
 
 export function font(size = 12) {
   const scale = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
@@ -19,7 +27,7 @@ export const canvasFont = (size) => font(size).replace(/^\d+/, (pixels) => Strin
 /** Times along the x axis, with the day where the axis spans more than one. */
 function timeTexts(u, splits, stepMs) {
   const { min, max } = u.scales.x;
-  const short = stepMs < 3_600_000 && max - min < DAY_SECONDS;
+  const short = stepMs < 3_600_000 && max - min < DAY;
   return splits.map((seconds) => (short ? clockTime(seconds * 1000) : time(seconds * 1000, stepMs, 0)));
 }
 
@@ -29,7 +37,7 @@ export function axes(stepMs, valueText, unit = "") {
   const scale = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
   return [
     {
-      stroke, grid: { show: false }, ticks: { show: false }, font: font(), gap: 6, size: 30 * scale, space: 90 * scale,
+      stroke, grid: { show: false }, ticks: { show: false }, font: font(), gap: 6, size: 30 * scale, space: 90 * scale, incrs: TIME_STEPS,
       values: (u, splits) => timeTexts(u, splits, stepMs),
     },
     {
@@ -97,4 +105,9 @@ export function markWindow(u, start) {
   ctx.lineTo(x, u.bbox.top + u.bbox.height);
   ctx.stroke();
   ctx.restore();
+}
+
+/** The x axis of windows: from the first to the last and half a step more. uPlot gives years to a single one. */
+export function timeRange(moments, half, before = moments.length > 1 ? 0 : 2 * half) {
+  return moments.length === 0 ? [null, null] : [moments[0] - before, moments[moments.length - 1] + half];
 }

@@ -2,6 +2,7 @@
 
 import { h, setAttribute, setText } from "./dom.js";
 import { saveCsv, savePng } from "./export.js";
+import { unbroken } from "./format.js";
 
 /** A table of cells; `head` are its column titles. */
 export function table(head, rows) {
@@ -32,7 +33,7 @@ export class Figure {
   }
 
   say(text) {
-    setText(this.caption, text);
+    setText(this.caption, unbroken(text));
     setAttribute(this.body, "aria-label", text);
   }
 

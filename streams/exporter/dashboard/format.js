@@ -8,6 +8,14 @@ export const count = (number) => whole.format(number);
 
 const MOST_DIGITS = 12;
 
+/** Names of large numbers, and how an axis writes them. */
+const LARGE = [[1e12, "trillion"], [1e9, "billion"], [1e6, "million"]];
+const axis = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 6 });
+const largeAxis = new Intl.NumberFormat("en-US", { notation: "compact", maximumSignificantDigits: 4 });
+
+/** A bound of a range, with no more digits than it has. */
+export const bound = (value) => axis.format(value);
+
 /** Digits after the point of a percentage, so that a band of this half-width has one or two significant digits. */
 function digits(half) {
   const percent = 100 * half;
@@ -38,8 +46,22 @@ export function partnerOf(info, index) {
 /** The name of a label in a sentence: a key with what is estimated about it. */
 export function spoken(info, index) {
   const { kind, name, subject } = quantityOf(info, index);
-  return subject !== "key" ? name : kind === "share" ? `share with ${name}` : `mean of ${name}`;
+  return subject !== "key" ? name : kind === "share" ? `share with “${name}”` : `mean of “${name}”`;
 }
+
+/** The same where a sentence begins with it: names stay as they are. */
+export function opening(info, index) {
+  const text = spoken(info, index);
+  return quantityOf(info, index).subject === "key" ? `${text[0].toUpperCase()}${text.slice(1)}` : text;
+}
+
+const RIGHT_TO_LEFT = /[\p{Script=Adlam}\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Nko}\p{Script=Syriac}\p{Script=Thaana}]/u;
+
+/** A name in a sentence: one that runs from right to left would take the number beside it to its other side. */
+export const isolated = (name) => (RIGHT_TO_LEFT.test(name) ? `\u2068${name}\u2069` : name);
+
+/** A sentence whose lines do not end between a number and its percent sign. */
+export const unbroken = (text) => text.replaceAll(" %", "\u00a0%");
 
 /** Whether the two shares of a window complement each other: a yes/no question, of which one line says everything. */
 export function isYesNo(info, window) {
@@ -54,31 +76,40 @@ const isShare = (quantity) => quantity.kind === "share";
 const withUnit = (text, quantity) => (isShare(quantity) ? `${text} %` : quantity.unit ? `${text} ${quantity.unit}` : text);
 const places = (half, quantity) => digits(isShare(quantity) ? half : half / 100);
 
-function fixed(value, quantity, digitsAfter) {
-  const text = (isShare(quantity) ? 100 * value : value).toFixed(digitsAfter);
-  return withUnit(Number(text) === 0 ? text.replace("-", "") : text, quantity);
+/** A number with the digits that a band of this half-width deserves, and `more`; from a million on with a word. */
+function fixed(value, quantity, half, more = 0) {
+  const [size, word] = (isShare(quantity) ? null : LARGE.find(([least]) => Math.abs(value) >= least)) ?? [1, ""];
+  const [whole, ...rest] = (isShare(quantity) ? 100 * value : value / size).toFixed(Math.min(MOST_DIGITS, places(half / size, quantity) + more)).split(".");
+  const text = [whole.replace(/\B(?=(\d{3})+$)/g, ","), ...rest].join(".");
+  return withUnit(`${Number(text) === 0 ? text.replace("-", "") : text}${word && ` ${word}`}`, quantity);
 }
 
 /** A number on an axis. */
 export const axisNumber = (quantity) => (value) =>
-  isShare(quantity) ? `${Number((100 * value).toPrecision(4))} %` : String(Number(value.toPrecision(4)));
+  isShare(quantity) ? `${Number((100 * value).toPrecision(4))} %` : (Math.abs(value) < 1e6 ? axis : largeAxis).format(value);
 
 export function number(value, quantity, half = 0.01) {
-  return value === null || value === undefined ? "–" : fixed(value, quantity, places(half, quantity));
+  return value === null || value === undefined ? "–" : fixed(value, quantity, half);
 }
 
 /** Both ends of a band, with as many digits as it takes to tell them apart. */
 export function ends(row, quantity, half = halfWidth(row)) {
   if (halfWidth(row) === null) return ["–", "–"];
-  for (let digitsAfter = places(half, quantity); ; digitsAfter += 1) {
-    const [from, to] = [row.lower, row.upper].map((value) => fixed(value, quantity, digitsAfter));
-    if (parseFloat(from) !== parseFloat(to) || digitsAfter >= MOST_DIGITS) return [from, to];
+  for (let more = 0; ; more += 1) {
+    const [from, to] = [row.lower, row.upper].map((value) => fixed(value, quantity, half, more));
+    if (from !== to || more >= MOST_DIGITS) return [from, to];
   }
 }
 
+/** A band in one cell: "11.8 % – 13.1 %", and a unit only once. */
+export function band(row, quantity, half = halfWidth(row)) {
+  const [from, to] = ends(row, quantity, half);
+  const unit = isShare(quantity) || !quantity.unit ? "" : ` ${quantity.unit}`;
+  return `${unit && from.endsWith(unit) ? from.slice(0, -unit.length) : from} – ${to}`;
+}
+
 export function points(half, quantity) {
-  const digitsAfter = places(half, quantity);
-  return isShare(quantity) ? `±${(100 * half).toFixed(digitsAfter)} points` : withUnit(`±${half.toFixed(digitsAfter)}`, quantity);
+  return isShare(quantity) ? `±${(100 * half).toFixed(digits(half))} points` : `±${fixed(half, quantity, half)}`;
 }
 
 /** Half the width of a band; null if there is none. No estimate is without error: a band of width 0 is no band. */

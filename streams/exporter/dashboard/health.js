@@ -38,7 +38,8 @@ const TILES = {
     const names = workers.filter((worker) => !worker.alive).map((worker) => worker.name);
     const broker = kafka === "down" ? "Kafka does not answer" : kafka === "unknown" ? "Kafka: not known" : "Kafka answers";
     if (!alive) return [dead || last !== null ? "bad" : "none", "0", dead ? `no heartbeat: ${names.join(", ")}` : "no worker has run yet"];
-    if (dead) return [kafka === "down" ? "bad" : "warn", `${alive} of ${alive + dead}`, `no heartbeat: ${names.join(", ")}`];
+    const silent = `no heartbeat: ${names.join(", ")}${kafka === "down" ? `; ${broker}` : ""}`;
+    if (dead) return [kafka === "down" ? "bad" : "warn", `${alive} of ${alive + dead}`, silent];
     return [kafka === "down" ? "bad" : "ok", count(alive), `${plural(alive, "worker")}, ${broker}`];
   },
   rejects({ rejected, reports, rejected_per_second: rate }) {

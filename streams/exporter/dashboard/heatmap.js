@@ -3,7 +3,7 @@
 
 import { CellPlot } from "./canvasplot.js";
 import { cssVariable } from "./dom.js";
-import { ends, number, halfWidth } from "./format.js";
+import { band, number, halfWidth } from "./format.js";
 import { shareColour } from "./palette.js";
 import { isSettled } from "./settled.js";
 import { time } from "./zone.js";
@@ -65,7 +65,7 @@ export class HeatMap extends CellPlot {
     if (x < this.left || !window || row > rows.length) return null;
     const own = rows[row];
     const cell = own ? window.values[own.index] : othersOf(window);
-    const said = cell === null || cell.estimate === null ? "not known" : `${number(cell.estimate, quantity, halfWidth(cell) ?? 0.01)}  (${ends(cell, quantity).join(" – ")})`;
+    const said = cell === null || cell.estimate === null ? "not known" : `${number(cell.estimate, quantity, halfWidth(cell) ?? 0.01)}  (${band(cell, quantity)})`;
     return { start: window.window_start_ms, index: own?.index ?? null, text: `${own?.label ?? "all others"}\n${time(window.window_start_ms, stepMs)}${isSettled(window) ? "" : " · not settled"}\n${said}` };
   }
 }

@@ -36,3 +36,14 @@ export function shortNames(names, most) {
     return `${cut(name, Math.max(2, most - number.length))}${number}`;
   });
 }
+
+/**
+ * The short name of each long one, cut in the middle where that keeps them apart. A name that occurs twice, as of a key
+ * with a share and a mean, stays one.
+ */
+export function shortByName(names, most) {
+  const different = [...new Set(names)];
+  const middle = different.map((name) => cut(name, most));
+  const short = new Set(middle).size === different.length ? middle : shortNames(different, most);
+  return new Map(different.map((name, index) => [name, short[index]]));
+}

@@ -2,7 +2,7 @@
 
 import { CellPlot } from "./canvasplot.js";
 import { cssVariable } from "./dom.js";
-import { ends, number, halfWidth } from "./format.js";
+import { band, number, halfWidth } from "./format.js";
 import { shareColour } from "./palette.js";
 
 const MARGIN = 22;
@@ -64,6 +64,6 @@ export class MapChart extends CellPlot {
     const index = grid.cells[row * grid.columns + column];
     const cell = values[index];
     const place = [grid.north - ((row + 0.5) * (grid.north - grid.south)) / grid.rows, grid.west + ((column + 0.5) * (grid.east - grid.west)) / grid.columns];
-    return { index, text: `${names[index]}, around ${place.map((end) => end.toFixed(4)).join(", ")}\n${number(cell.estimate, quantity, halfWidth(cell) ?? 0.01)}  (${ends(cell, quantity).join(" – ")})` };
+    return { index, text: `${names[index]}, around ${place.map((end) => end.toFixed(4)).join(", ")}\n${number(cell.estimate, quantity, halfWidth(cell) ?? 0.01)}  (${band(cell, quantity)})` };
   }
 }

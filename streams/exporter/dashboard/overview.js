@@ -4,7 +4,8 @@ import { h, keyed, setAttribute, setText, svg } from "./dom.js";
 import { overviewRows } from "./exportrows.js";
 import { saveCsv } from "./export.js";
 import { saveButton } from "./figures.js";
-import { OF_ALL, atOnce, devicesOf, ends, halfWidth, number, plural, quantityOf, spoken } from "./format.js";
+import { OF_ALL, atOnce, band, devicesOf, halfWidth, number, opening, plural, quantityOf } from "./format.js";
+import { shortByName } from "./labels.js";
 import { newestSettled, isSettled } from "./settled.js";
 import { go, state, surveyAddress } from "./state.js";
 import { ageText } from "./surveystate.js";
@@ -13,6 +14,8 @@ import { time } from "./zone.js";
 
 const WINDOWS_SHOWN = 30;
 const MATCHES_SHOWN = 4;
+/** Signs of a name that fit into one line of a card, and into two on a phone. */
+const NAME_SIGNS = 24;
 
 /** The share with the highest lower bound of a window; a mean only where nothing else is estimated. */
 function firstValue(info, window) {
@@ -25,6 +28,7 @@ class Card {
   constructor(info, clock) {
     this.info = info;
     this.clock = clock;
+    this.names = shortByName(info.values.map((_, index) => opening(info, index)), NAME_SIGNS);
     this.store = new WindowStore(info, clock, () => this.changed(), WINDOWS_SHOWN);
     this.health = null;
     this.age = h("span", { class: "chip" });
@@ -90,10 +94,10 @@ class Card {
     // The value was chosen because it is first: the band of all values at once holds for it too, its own band does not.
     const row = atOnce(window.values[index]);
     const quantity = quantityOf(this.info, index);
-    setText(this.value, spoken(this.info, index));
-    setAttribute(this.value, "title", this.info.values[index]);
+    setText(this.value, this.names.get(opening(this.info, index)));
+    setAttribute(this.value, "title", opening(this.info, index));
     setText(this.number, number(row.estimate, quantity, halfWidth(row) ?? 0.01));
-    setText(this.band, halfWidth(row) === null ? "" : ends(row, quantity).join(" – "));
+    setText(this.band, halfWidth(row) === null ? "" : band(row, quantity));
     setAttribute(this.band, "title", `${Number((100 * (1 - window.alpha)).toPrecision(4))} % sure${this.info.values.length > 1 ? OF_ALL : ""}`);
     setText(this.meta, `${plural(devicesOf(this.info, window.users), "device")} · window of ${time(window.window_start_ms, this.info.window_step_ms, this.clock())} · ${plural(this.info.values.length, "value")}`);
     const rows = this.store.sorted.filter(isSettled).map((one) => ({ x: one.window_start_ms, ...one.values[index] })).filter((one) => halfWidth(one) !== null);

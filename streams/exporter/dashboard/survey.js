@@ -1,17 +1,19 @@
 // The page of one survey: charts with a sentence each, and the values. All panels show the same window: the chosen one, or
 // the newest that has settled.
 
+import { AnswerCard, gatewayOf } from "./answer.js";
 import { CellFigures } from "./cells.js";
 import { h, keyed, setAttribute, setText } from "./dom.js";
-import { OF_ALL, atOnce, count, devicesOf, ends, epsilonText, halfWidth, isYesNo, number, plural, points, quantityOf, sameScale, sentence, span, spoken } from "./format.js";
+import { OF_ALL, atOnce, count, devicesOf, ends, epsilonText, halfWidth, isYesNo, isolated, number, opening, plural, points, quantityOf, sameScale, sentence, span, spoken } from "./format.js";
 import { Figure } from "./figures.js";
 import { historyRows, usersRows, valuesRows, windowsRows } from "./exportrows.js";
 import { term } from "./help.js";
 import { HistoryChart } from "./historychart.js";
-import { shortNames } from "./labels.js";
+import { shortByName, shortNames } from "./labels.js";
 import { rungColour, valueColour } from "./palette.js";
 import { askedRange, RangeControl } from "./range.js";
 import { contradictionText, isSettled, newestSettled, openText, waitText } from "./settled.js";
+import { registryOf } from "./registry.js";
 import { address, go, state } from "./state.js";
 import { ageText, epsilonSentence } from "./surveystate.js";
 import { isDark } from "./theme.js";
@@ -24,6 +26,7 @@ import { time, zoneName } from "./zone.js";
 
 const VALUES_DRAWN = 6;
 const NAME_LENGTH = 16;
+const LEGEND_LENGTH = 28;
 const WAIT_MS = 1500;
 
 const ASSUMED = { any: " · rungs may depend on values", independent: " · rungs assumed independent of values" };
@@ -35,7 +38,9 @@ export class SurveyView {
     this.info = info;
     this.clock = clock;
     this.store = new WindowStore(info, clock, () => this.changed());
-    this.names = shortNames(info.values.map((_, index) => quantityOf(info, index).name), NAME_LENGTH);
+    const names = info.values.map((_, index) => quantityOf(info, index).name);
+    this.names = shortNames(names, NAME_LENGTH);
+    this.legendNames = shortByName(names, LEGEND_LENGTH);
     this.held = null;
     this.order = [];
     this.drawn = [];
@@ -57,16 +62,18 @@ export class SurveyView {
     this.epsilon = h("p", { class: "proven", data: { role: "epsilon" }, hidden: true }, term("proven epsilon", "Canary devices"), ": ", this.proven);
     this.empty = h("div", { class: "card empty", role: "status" });
     this.link = h("a", { class: "small-button", "data-inside": "", href: "/", title: "The address of exactly what is seen now" }, "Permalink");
+    this.answer = gatewayOf() && !info.canary ? new AnswerCard(info, this.clock) : null;
     this.grid = h("div", { class: "grid", hidden: true }, this.chart1.node, this.values.node, ...this.cells.nodes, this.chart2.node, this.chart3.node);
     this.node = h("section", { class: "survey", id: info.id, data: { survey: info.id }, "aria-labelledby": `${info.id}-title` },
       h("div", { class: "survey-head" },
         h("div", {}, h("h2", { id: `${info.id}-title`, tabindex: -1, dir: "auto" }, info.question),
           h("p", { class: "about" }, h("code", {}, info.id), " · ", term("mechanism", info.mechanism), " · ", term("window", `windows of ${span(info.window_size_ms)}`),
-            info.canary ? [" · ", term("canary", "canary with known truth")] : "", info.epsilons.length === 1 ? "" : ASSUMED[info.rungs])),
+            info.canary ? [" · ", term("canary", "canary with known truth")] : "", info.epsilons.length === 1 ? "" : ASSUMED[info.rungs]),
+          registryOf(info)),
         h("div", { class: "survey-end" }, term("ladder", "Ladder"), this.ladder, this.age)),
       this.epsilon,
       h("div", { class: "controls" }, this.range.node, this.chooser.node, this.link),
-      this.warning, this.empty, this.grid,
+      this.warning, this.empty, this.grid, this.answer?.node,
       h("p", { class: "guarantee" }, info.guarantee));
     this.windowsChart = new WindowsChart(this.chart1.body, {
       picked: (start) => this.pin(start), zoomed: (from, to) => this.range.set({ from, to }), unzoomed: () => this.range.set({}),
@@ -111,6 +118,7 @@ export class SurveyView {
   leave() {
     for (const chart of [this.windowsChart, this.historyChart, this.usersChart]) chart.destroy();
     this.cells.leave();
+    this.answer?.leave();
   }
 
   hear(window) {
@@ -246,14 +254,14 @@ export class SurveyView {
     const values = this.drawn.map((index) => ({ index, label: spoken(info, index), short: this.names[index], colour: this.colour(index, dark), focused: index === focus }));
     keyed(this.legend, this.drawn, (index) => index,
       (index) => h("button", { type: "button", class: "legend-item", title: info.values[index], on: { click: () => this.choose(index) } },
-        h("i", { "aria-hidden": "true" }), h("span", { dir: "auto" }, this.quantity(index).name)),
+        h("i", { "aria-hidden": "true" }), h("span", { dir: "auto" }, this.legendNames.get(this.quantity(index).name))),
       (node, index) => {
         node.firstElementChild.style.background = this.colour(index, dark);
         setAttribute(node, "aria-pressed", index === focus);
       });
     this.windowsChart.update({ windows: sorted, values, quantity, stepMs: info.window_step_ms, marked: window?.window_start_ms, dark });
     this.chart1.say(window === null ? waitText(sorted, this.clock())
-      : `${spoken(info, focus)}, ${this.named(window)}: ${this.claim(window, quantity)}.${this.complement(window, quantity)}`);
+      : `${isolated(opening(info, focus))}, ${this.named(window)}: ${this.claim(window, quantity)}.${this.complement(window, quantity)}`);
     this.legend.hidden = info.values.length === 1;
     this.chart1.list(() => [["window", ...values.flatMap(({ label }) => [label, "from", "to"])],
       [...sorted].reverse().map((one) => [this.marked(one), ...values.flatMap(({ index }) => {
@@ -273,7 +281,7 @@ export class SurveyView {
   complement(window, quantity) {
     if (!isYesNo(this.info, window) || halfWidth(window.values[this.focus]) === null) return "";
     const other = 1 - this.focus;
-    return ` So ${spoken(this.info, other)} ${ends(window.values[other], quantity).join(" to ")}.`;
+    return ` So ${isolated(spoken(this.info, other))} ${ends(window.values[other], quantity).join(" to ")}.`;
   }
 
   /** The history of the window of all panels, for the highlighted value. */
@@ -299,9 +307,9 @@ export class SurveyView {
     const known = history.filter((point) => halfWidth(point) !== null);
     const first = known.find((point) => point.time_ms >= window.window_end_ms) ?? known[0];
     const highest = (known.at(-1)?.users ?? []).findLastIndex((users) => users > 0);
-    this.chart2.say(known.length > 1 ? `${spoken(info, focus)}, ${this.named(window)}: from ${points(halfWidth(first), quantity)} when it closed to `
+    this.chart2.say(known.length > 1 ? `${isolated(opening(info, focus))}, ${this.named(window)}: from ${points(halfWidth(first), quantity)} when it closed to `
       + `${points(halfWidth(known.at(-1)), quantity)} now, with answers up to rung ${highest} of 0 to ${info.epsilons.length - 1}.`
-      : history.length > 0 && known.length === 0 ? `${info.values[focus]} has no history in the ${this.named(window)}: it is kept for the most frequent values.`
+      : history.length > 0 && known.length === 0 ? `${isolated(info.values[focus])} has no history in the ${this.named(window)}: it is kept for the most frequent values.`
         : `The ${this.named(window)} has no history yet.`);
     setAttribute(this.chart2.node, "data-window", start);
     this.chart2.list(() => [["time", "estimate", "from", "to"], [...history].reverse().map((point) =>
@@ -314,7 +322,7 @@ export class SurveyView {
     this.usersChart.update({ windows: sorted, copies: info.copies ?? 1, rungs: info.epsilons.length, stepMs: info.window_step_ms, marked: chosen?.window_start_ms, dark });
     const parts = window.users_per_rung.map((users, rung) => `${count(devicesOf(info, users))} at epsilon ${epsilonText(window.epsilons[rung])}`);
     const name = this.named(window);
-    this.chart3.say(`${name[0].toUpperCase()}${name.slice(1)}: ${plural(devicesOf(info, window.users), "device")}, ${parts.join(", ")}.${info.copies > 1 ? ` Each sends ${info.copies} copies.` : ""}`);
+    this.chart3.say(`${name[0].toUpperCase()}${name.slice(1)}: ${plural(devicesOf(info, window.users), "device")}, ${parts.join(", ")}.${window.withdrawn ? ` ${plural(devicesOf(info, window.withdrawn), "device")} withdrew, counted nowhere.` : ""}${info.copies > 1 ? ` Each sends ${info.copies} copies.` : ""}`);
     this.chart3.list(() => [["window", "devices", ...info.epsilons.map((e) => `ε ${epsilonText(e)}`)],
       [...sorted].reverse().map((one) => [this.marked(one), ...[one.users, ...one.users_per_rung].map((users) => count(devicesOf(info, users)))])]);
   }

@@ -1,7 +1,7 @@
 // Users per rung: a bar per window, the highest rung at the bottom.
 
 import uPlot from "./vendor/uplot/uPlot.esm.js";
-import { Chart, axes, canvasFont, markWindow } from "./charts.js";
+import { Chart, axes, canvasFont, markWindow, timeRange } from "./charts.js";
 import { compact } from "./format.js";
 import { shadeOpen } from "./openwindows.js";
 import { rungColour } from "./palette.js";
@@ -40,7 +40,7 @@ export class UsersChart extends Chart {
       axes: axes(stepMs, (value) => compact(value)),
       padding: [20, 30, 0, 0],
       scales: {
-        x: { time: true, range: (_u, min, max) => [min - half, max + half] },
+        x: { time: true, range: (u) => timeRange(u.data[0], half, half) },
         y: { range: () => [0, 1.06 * this.most] },
       },
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },

@@ -3,8 +3,9 @@
 import { h, keyed, setAttribute, setText, svg } from "./dom.js";
 import { saveCsv } from "./export.js";
 import { saveButton } from "./figures.js";
-import { OF_ALL, atOnce, ends, halfWidth, number, partnerOf, plural, points, quantityOf, sameScale, sentence, spoken } from "./format.js";
+import { OF_ALL, atOnce, band, bound, ends, halfWidth, isolated, number, opening, partnerOf, plural, points, quantityOf, sameScale, sentence, spoken, unbroken } from "./format.js";
 import { term } from "./help.js";
+import { shortByName } from "./labels.js";
 import { ShareViews } from "./shareviews.js";
 import { addsUp, othersOf } from "./others.js";
 import { isSettled, openText, waitText } from "./settled.js";
@@ -13,6 +14,7 @@ import { time } from "./zone.js";
 
 const ROWS_SHOWN = 12;
 const LEAST_SEARCHED = 3;
+const LONGEST_NAME = 54;
 const SUBJECTS = { value: "value", string: "string", key: "key" };
 const BESIDE = { share: "mean of its value", mean: "share with the key" };
 export const NOT_ESTIMABLE = "not estimable";
@@ -21,7 +23,7 @@ export const NOT_ESTIMABLE = "not estimable";
 function cellText(row, quantity) {
   if (row.estimate === null) return NOT_ESTIMABLE;
   const known = halfWidth(row) !== null;
-  return `${number(row.estimate, quantity, halfWidth(row) ?? 0.01)}${known ? ` (${ends(row, quantity).join(" – ")})` : `, ${NOT_ESTIMABLE} closer`}`;
+  return `${number(row.estimate, quantity, halfWidth(row) ?? 0.01)}${known ? ` (${band(row, quantity)})` : `, ${NOT_ESTIMABLE} closer`}`;
 }
 
 export class ValuesTable {
@@ -32,13 +34,15 @@ export class ValuesTable {
     this.rows = h("tbody", {});
     const toggle = () => {
       this.all = !this.all;
+      setAttribute(this.node, "data-all", this.all);
       changed();
     };
     this.more = h("button", { type: "button", class: "small-button more", hidden: true, on: { click: toggle } });
     this.title = h("h3", {});
     const { subject } = quantityOf(info, 0);
     this.subject = subject;
-    const names = new Set(info.values.map((_, index) => quantityOf(info, index).name)).size;
+    this.short = shortByName(info.values.map((_, index) => quantityOf(info, index).name), LONGEST_NAME);
+    const names = this.short.size;
     this.search = h("input", {
       type: "search", placeholder: `search ${plural(names, SUBJECTS[subject])}`, hidden: names < LEAST_SEARCHED, "aria-label": "Search values", autocomplete: "off", spellcheck: "false",
       on: { input: () => go({ q: this.search.value }, { replace: true }) },
@@ -76,14 +80,14 @@ export class ValuesTable {
     setAttribute(this.node, "data-state", windowState);
     setText(this.title, title);
     setText(this.state, chip);
-    setText(this.caption, caption);
+    setText(this.caption, unbroken(caption));
   }
 
   /** What the table says about its first value, which was chosen among many: with the band for all of them at once. */
   first(window, rows, quantity) {
     const top = atOnce(rows[0].row);
-    const name = spoken(this.info, rows[0].index);
-    if (rows.length === 1 && state.q.trim() === "") return `${name}: ${sentence(window, rows[0].row, quantity)}.`;
+    const name = isolated(spoken(this.info, rows[0].index));
+    if (rows.length === 1 && state.q.trim() === "") return `${isolated(opening(this.info, rows[0].index))}: ${sentence(window, rows[0].row, quantity)}.`;
     if (halfWidth(top) === null) return `First by lower bound is ${name}; there is no band for all values at once.`;
     const claim = rows.length > 1 ? OF_ALL : "";
     const beside = rows.slice(1).map(({ row }) => atOnce(row)).filter((row) => !(row.upper <= top.lower)).length;
@@ -93,7 +97,10 @@ export class ValuesTable {
   }
 
   /** rows: [{row, index}] by lower bound; colour(index): null for values that have no line. */
-  update({ window, rows, focus, quantity, colour, stepMs, now }) {
+  update({ window, rows: sorted, focus, quantity, colour, stepMs, now }) {
+    // A number and its square have no order but that of the survey.
+    const ordered = sorted.every(({ index }) => sameScale(quantityOf(this.info, index), quantity));
+    const rows = ordered ? sorted : [...sorted].sort((a, b) => a.index - b.index);
     for (const button of this.kinds.children) setAttribute(button, "aria-pressed", button.dataset.kind === quantity.kind);
     setText(this.meaning, this.about(quantity));
     this.drawLeft(window, quantity);
@@ -127,7 +134,7 @@ export class ValuesTable {
     this.more.hidden = rows.length <= ROWS_SHOWN;
     setText(this.more, this.all ? "show fewer" : `show all ${rows.length}`);
     const when = time(window.window_start_ms, stepMs, now);
-    const title = this.info.values.length > 1 ? "Values by lower bound" : quantity.kind === "mean" ? "Mean" : "Share";
+    const title = !ordered ? "Values" : this.info.values.length > 1 ? "Values by lower bound" : quantity.kind === "mean" ? "Mean" : "Share";
     if (isSettled(window)) this.show("settled", `${title}, ${when}`, "settled", alike(rows).length ? this.first(window, alike(rows), quantity) : "");
     else this.show(window.state, `Values, ${when}`, "not settled", window.withheld ? `No estimate: ${openText(window, now)}.` : `Not settled: ${openText(window, now)}. The numbers will change; the order is that of the newest settled window.`);
   }
@@ -147,7 +154,7 @@ export class ValuesTable {
 
   /** What is estimated, and between which ends it can lie. */
   about({ kind, low, high, meaning, unit }) {
-    const range = kind === "share" ? "" : `, between ${[low, high].map((end) => Number(end.toPrecision(6))).join(" and ")}${unit ? ` ${unit}` : ""}`;
+    const range = kind === "share" ? "" : `, between ${[low, high].map(bound).join(" and ")}${unit ? ` ${unit}` : ""}`;
     const hidden = this.info.protects === "sensitive values" ? " Only values marked as sensitive are hidden." : "";
     return meaning === "" ? "" : `Estimated: ${meaning}${range}.${hidden}`;
   }
@@ -182,7 +189,8 @@ export class ValuesTable {
       return variance === null ? "–" : points(Math.sqrt(variance), quantity).replace("±", "");
     }
     const other = partnerOf(this.info, index);
-    return other < 0 ? "" : cellText(window.values[other], quantityOf(this.info, other));
+    // The band on a line of its own, so that the column is narrow.
+    return other < 0 ? "" : cellText(window.values[other], quantityOf(this.info, other)).replace(" (", "\n(");
   }
 
   fill(node, row, { place, finest, quantity, colour, real, beside }) {
@@ -204,7 +212,7 @@ export class ValuesTable {
     put(parts.tick, row.estimate);
     put(parts.real, real);
     setText(parts.estimate, row.estimate === null ? NOT_ESTIMABLE : say(row.estimate));
-    setText(parts.between, known ? ends(row, quantity, finest).join(" – ") : row.estimate === null ? "too few devices" : NOT_ESTIMABLE);
+    setText(parts.between, known ? band(row, quantity, finest) : row.estimate === null ? "too few devices" : NOT_ESTIMABLE);
     setText(parts.beside, beside);
     setText(parts.truth, real === null ? "" : say(real));
   }
@@ -230,7 +238,7 @@ export class ValuesTable {
     const { name: text, sensitive } = quantityOf(this.info, index);
     const mark = this.info.protects !== "sensitive values" ? null
       : h("small", { class: "mark-sensitive", data: { sensitive } }, sensitive ? "sensitive" : "not hidden");
-    const name = h("button", { type: "button", class: "value-name", title: this.info.values[index], on: { click: () => this.chosen(index) } }, parts.swatch, h("span", { dir: "auto" }, text));
+    const name = h("button", { type: "button", class: "value-name", title: this.info.values[index], on: { click: () => this.chosen(index) } }, parts.swatch, h("span", { dir: "auto" }, this.short.get(text)));
     const node = h("tr", { data: { value: this.info.values[index] } }, h("th", { scope: "row" }, name, mark), h("td", { class: "wide" }, parts.picture),
       parts.estimate, parts.between, parts.beside, parts.truth);
     node.parts = parts;

@@ -1,8 +1,8 @@
 // Estimates over windows: a line with its band per value, the truth of simulated devices dotted.
 
-import { Chart, axes, canvasFont, font, invisible, markWindow } from "./charts.js";
+import { Chart, axes, canvasFont, font, invisible, markWindow, timeRange } from "./charts.js";
 import { cssVariable, h, keyed, setAttribute, setText } from "./dom.js";
-import { axisNumber, ends, number, halfWidth } from "./format.js";
+import { axisNumber, band, number, halfWidth } from "./format.js";
 import { drawOpen, shadeOpen } from "./openwindows.js";
 import { faded } from "./palette.js";
 import { isSettled } from "./settled.js";
@@ -145,7 +145,7 @@ export class WindowsChart extends Chart {
       axes: axes(stepMs, axisNumber(this.quantity), this.quantity.unit),
       padding: [20, this.narrow ? 10 : 14 + 8 * longest, 0, 0],
       scales: {
-        x: { time: true, range: (_u, min, max) => [max > min ? min : min - stepMs / 1000, max + stepMs / 2000] },
+        x: { time: true, range: (u) => timeRange(u.data[0], stepMs / 2000) },
         y: { range: () => this.range },
       },
       cursor: {
@@ -179,7 +179,7 @@ export class WindowsChart extends Chart {
     if (window === undefined) return this.tip.hide();
     return this.tip.show(u, left, `${time(start, stepMs)}${isSettled(window) ? "" : " · not settled"}`, this.values.map(({ index, short, colour }) => {
       const row = window.values[index];
-      return { name: short, colour, text: `${number(row.estimate, this.quantity, halfWidth(row) ?? 0.01)}  (${ends(row, this.quantity).join(" – ")})` };
+      return { name: short, colour, text: `${number(row.estimate, this.quantity, halfWidth(row) ?? 0.01)}  (${band(row, this.quantity)})` };
     }));
   }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import tomli_w
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,6 +26,7 @@ from streams.store.counters import UNKNOWN_SURVEY, Counters
 from streams.windows.epsilon_audit import STATE, EpsilonAudit, encode_audit
 from streams.windows.record import AlertBound
 from tests.support.clock import ManualClock
+from tests.support.examples import EXAMPLES, survey_file
 from tests.support.exporter import MINUTE_MS, NOW_MS, Known, record_of, save
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
@@ -94,6 +96,18 @@ def test_ages_count_back_from_the_window_that_closes_next() -> None:
     hopping = windows_by_age(survey(size='size = "1m"\nstep = "20s"'), NOW_MS)
     assert hopping["open"] == WEEK - 40_000
     assert hopping["1"] == WEEK - 60_000
+
+
+def test_copies_of_a_device_are_one_device_in_the_metrics(store: MemoryStore) -> None:
+    [found] = [example for example in EXAMPLES if example.name == "k_randomization"]
+    content = survey_file(found)
+    content["mechanism"]["copies"] = 4
+    crowd = parse_survey(tomli_w.dumps(content))
+    record = record_of(crowd, WEEK, [0.5] * 4)
+    save(store, msgspec.structs.replace(record, users=400, users_per_rung=[400], epsilons=[1.0]))
+    metrics = samples(serve(store, crowd)(lambda client: text_of(client, "/metrics")))
+    users = [number for (name, _), number in metrics.items() if name == "thaw_users"]
+    assert users == [100]
 
 
 def test_estimates_counters_and_times_become_metrics(store: MemoryStore) -> None:

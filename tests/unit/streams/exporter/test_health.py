@@ -134,9 +134,8 @@ def test_a_system_that_nobody_started_yet_is_not_called_stale() -> None:
 def test_a_dead_worker_is_noticed_and_what_it_means_is_told() -> None:
     found = health(beats=[beat(SILENT_MS + 1_000)])
     assert (found.status, found.lag_records) == ("stale", None)
-    assert found.reasons == [
-        "No worker heartbeat for 11 s. Estimates are not updated; reports wait in Kafka and will be counted later."
-    ]
+    silence = f"No worker heartbeat for {SILENT_MS // 1000 + 1} s."
+    assert found.reasons == [f"{silence} Estimates are not updated; reports wait in Kafka and will be counted later."]
     assert health(beats=[]).reasons[0].startswith("No worker heartbeat. ")
 
 
@@ -240,6 +239,19 @@ def test_a_wrong_clock_of_a_worker_is_a_warning() -> None:
     assert [told.clock_offset_seconds for told in found.workers] == [59.0, -7_300.0]
     [warning] = found.warnings
     assert warning.startswith("The clock of worker b is 2 h behind the broker's.")
+
+
+def test_records_behind_a_transaction_that_stays_open_are_a_warning() -> None:
+    beats = [
+        msgspec.structs.replace(worker(name), uncommitted_records=records, transaction_open_seconds=seconds)
+        for name, records, seconds in (("a", 7, 4.0), ("b", 12, 61.0), ("c", 30, 600.0), ("old", None, None))
+    ]
+    found = health(beats=beats)
+    assert [told.transaction_open_seconds for told in found.workers] == [4.0, 61.0, 600.0, None]
+    [warning] = found.warnings
+    assert warning.startswith("42 records wait behind a transaction that a producer has kept open for 10 min.")
+    assert "ThawTransactionOpen" in warning
+    assert health(beats=beats[:1]).warnings == []
 
 
 def ended(end_ms: int) -> Survey:

@@ -35,12 +35,13 @@ def test_the_keys_of_answers_are_these() -> None:
         "SurveyInfo": "id name question mechanism guarantee values epsilons opens_ms window_size_ms window_step_ms "
         "retention_ms method population alpha jitter_ms quantities canary settles_after_ms rungs end_ms "
         "units meanings names subjects lows highs sensitive protects copies views z grid "
-        "attributes adds_up",
+        "attributes adds_up candidates registry tier",
+        "RegistryInfo": "owner purpose expires_ms review",
         "GridInfo": "south north west east rows columns degrees cells",
         "Windows": "survey windows truncated",
         "Window": "version survey window_start_ms window_end_ms read_ms computed_ms users users_per_rung epsilons "
         "method population alpha homogeneity_p notes values alerts truth state settles_ms "
-        "assumption contradicted proof withheld unexplained devices derived",
+        "assumption contradicted proof withheld unexplained devices derived withdrawn",
         "ShareViews": "survey window_start_ms computed_ms views",
         "ShareView": "name title about state shares kept distance unbiased_distance closer note progress",
         "Withheld": "reason devices least_devices text",
@@ -57,7 +58,7 @@ def test_the_keys_of_answers_are_these() -> None:
         "dirty_windows workers last_estimate_ms canary surveys store kafka lag_seconds lag_limit_seconds workers_alive "
         "workers_dead warnings epsilon_audits",
         "Worker": "name time_ms alive lag_records last_batch_ms latency_p50_seconds latency_p99_seconds "
-        "kafka lag_seconds metrics_port clock_offset_seconds",
+        "kafka lag_seconds metrics_port clock_offset_seconds uncommitted_records transaction_open_seconds",
         "CanaryScore": "survey window_start_ms value z limit",
         "EpsilonAudit": "survey rungs answers alpha updated_ms exceeded",
         "RungEpsilon": "rung declared lower_bound",

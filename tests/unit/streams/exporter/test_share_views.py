@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 
 from producers.survey.survey import parse_survey
+from streams.store.contract import StoreDeniedError
 from streams.windows.likelihood import Likelihood, Likelihoods
 from streams.windows.record import ShareView
 from tests.support.clock import ManualClock
 from tests.support.exporter import NOW_MS, Client, converse, record_of, save
+from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.surveys import WEEK, survey, survey_text
 
@@ -74,3 +76,21 @@ def test_a_likelihood_is_computed_only_when_it_is_asked_for() -> None:
     assert done["shares"] == [0.5, 0.5, 0.0]
     assert done["note"] == "From 100 reports."
     assert wrong["error"] == "ask must be likelihood; got 'more'"
+
+
+def test_a_reader_that_may_not_ask_is_told_so_and_sees_everything_else() -> None:
+    store, refusal = MemoryStore(ManualClock(NOW_MS)), "user 'reader' lacks a right at Redis at h:6379"
+    save(store, record_of(SUE, WEEK, [0.7, 0.5, -0.2]))
+
+    def deny(call: str, _when: str) -> bool:
+        if call == "states.swap":
+            raise StoreDeniedError(refusal)
+        return False
+
+    async def talk(client: Client) -> Any:
+        path = f"/api/v1/surveys/{SUE.id}/windows/{WEEK}/views"
+        refused = await told(client, f"{path}?ask=likelihood", 503)
+        assert (await client.get("/healthz")).status == 200
+        return refused, (await told(client, path))["views"][-1]["state"]
+
+    assert converse(FaultyStore(store, deny), [SUE], talk) == ({"error": refusal}, "not asked")
