@@ -62,8 +62,8 @@ class _Watched:
         places = token_places(self.block.tokens[:, :TOKEN_NAME_BYTES], self.shards)
         self._order = np.argsort(places)
         self._places = places[self._order]
-        self.seen = np.zeros((self.shape.rungs, rows), dtype=np.bool_)
-        self._answers = np.zeros((self.shape.rungs, rows, self.shape.width), dtype=np.uint8)
+        self.seen = np.zeros((survey.mechanism.rungs, rows), dtype=np.bool_)
+        self._answers = np.zeros((survey.mechanism.rungs, rows, self.shape.width), dtype=np.uint8)
 
     def read(self, store: Store) -> None:
         """Look at the logs that changed since the last look."""
@@ -71,11 +71,12 @@ class _Watched:
         keys = [Key(survey_id, window_ms, int(shard)) for shard in np.unique(self.shards)]
         now = store.log.seen(keys)
         changed = [key for key in keys if now[key] != self.logs.get(key)]
-        for key, log in store.log.load(changed, self.shape, Table.of_log).items():
+        for key, log in store.log.load(changed, self.shape, Table.of_log, whole=True).items():
             self._note(key.shard, log.entries)
             self.logs[key] = now[key]
 
     def _note(self, shard: int, entries: bytes) -> None:
+        # A canary withdraws nothing; nobody else can withdraw its answers.
         found = unpack(entries, self.shape)
         places = token_places(found.tokens, np.full(len(found.tokens), shard))
         at = np.minimum(np.searchsorted(self._places, places), len(self._places) - 1)

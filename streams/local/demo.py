@@ -1,7 +1,8 @@
 """The demo: all services, a worker, an exporter and simulated fleets on this machine, and the comparison at the end.
 
-Starts a broker, a Redis, a worker, the exporter and two fleets (one of them the canary); restarts the worker or the
-exporter when one ends; at the end compares what is stored with what the broker acknowledged.
+Starts a broker, a Redis, a worker, the exporter and two fleets (one of them the canary), with a gateway before the
+broker if that is asked for; restarts worker, exporter or gateway when one ends; at the end compares what is stored with
+what the broker acknowledged.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+import signal
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +25,20 @@ from confluent_kafka import KafkaException
 from prometheus_client.parser import text_string_to_metric_families
 
 from producers.clock import system_clock
-from producers.survey.survey import load_survey
 from producers.wire.shards import shards_of_partition
 from streams.connections import librdkafka_options
 from streams.kafka.reader import end_offsets
 from streams.kafka.topics import Topics, wanted
-from streams.local.demo_report import Audit, read_journals, report_counts, survey_entry
-from streams.local.demo_surveys import DemoSurvey, scaled_copy
-from streams.local.fleet import FleetOptions, plans_for
+from streams.local.demo_report import Audit, read_journals, report_counts, survey_entry, tier_entries
+from streams.local.demo_settings import own_flags
+from streams.local.demo_surveys import DEALT_DEVICES, DemoSurvey, data_of_fleets, scaled_copy
 from streams.local.kafka import EmbeddedKafka, find_kafka
-from streams.local.process import Child, ServiceError, free_ports
+from streams.local.process import Child, ServiceError
 from streams.local.redis import Redis
 from streams.local.service import StopOrder
+from streams.local.standing_demo import compared
 from streams.local.supervisor import Supervisor
+from streams.local.visitors import add_visitors
 from streams.settings import Settings, load_settings
 from streams.store.connect import open_store, open_truths
 from streams.store.contract import StoreError
@@ -82,18 +85,27 @@ class Demo:
     scenario: str
     real_data: bool
     kind: str
-    worker_port: int
-    exporter_port: int
     env: dict[str, str]
+    gateway_port: int = 0
+    """Port of the gateway through which the fleets send; 0: they send to the broker."""
+    visitors: bool = False
+    """The page lets visitors answer."""
     fleets: list[Child] = field(default_factory=list)
     worker: Child | None = None
     exporter: Child | None = None
+    gateway: Child | None = None
+    dealer: Child | None = None
     restarts: int = 0
     first_window_ms: int = 0
 
     def __post_init__(self) -> None:
         self.store = open_store(self.settings)
         self.truths = open_truths(self.settings)
+
+    @property
+    def exporter_port(self) -> int:
+        """Port of the page."""
+        return self.settings.exporter_port
 
     @property
     def journal(self) -> Path:
@@ -112,27 +124,46 @@ class Demo:
         """Start the exporter, or start it again."""
         self.exporter = self.run_thaw("exporter", ["exporter"], StopOrder.EXPORTER)
 
+    def start_gateway(self) -> None:
+        """Start the gateway, or start it again."""
+        self.gateway = self.run_thaw("gateway", ["gateway"], StopOrder.WORKER)
+
+    def start_dealer(self) -> None:
+        """Start the dealer, or start it again on the same file."""
+        self.dealer = self.run_thaw("dealer", ["dealer"], StopOrder.WORKER)
+
     def start_fleets(self) -> None:
         """Start the fleets at the next windows; the canary follows its own table."""
         self.first_window_ms = system_clock() + 1_500
         canaries = [demo for demo in self.surveys if demo.survey.canary is not None]
-        others = [demo for demo in self.surveys if demo.survey.canary is None]
-        behaviour = ["--devices", str(self.devices), "--scenario", self.scenario, "--seed", str(self.seed)]
+        dealt = [demo for demo in self.surveys if demo.is_dealt]
+        others = [demo for demo in self.surveys if demo.survey.canary is None and not demo.is_dealt]
+        behaviour = ["--scenario", self.scenario, "--seed", str(self.seed)]
+        behaviour += ["--data", "real" if self.real_data else "synthetic"]
+        dealer = f"http://127.0.0.1:{self.settings.dealer_port}"
         for name, group, extra in (
-            ("fleet", others, [*behaviour, "--data", "real" if self.real_data else "synthetic"]),
+            ("fleet", others, [*behaviour, "--devices", str(self.devices)]),
+            ("dealt", dealt, [*behaviour, "--devices", str(min(self.devices, DEALT_DEVICES)), "--dealer", dealer]),
             ("canary", canaries, ["--canary"]),
         ):
             if not group:
                 continue
             files = [str(demo.path) for demo in group]
             common = ["--first-window-ms", str(self.first_window_ms), "--journal", str(self.journal / name), "--json"]
-            if self.kind == "embedded":
+            if self.gateway_port:
+                common += ["--gateway", f"http://127.0.0.1:{self.gateway_port}"]
+            elif self.kind == "embedded":
                 common += ["--api-version", "2.3"]
             self.fleets.append(self.run_thaw(name, ["fleet", *files, *extra, *common], StopOrder.FLEET))
 
     def look_after(self) -> None:
-        """Restart the worker or the exporter if one has ended; any other end is an error."""
-        for child, start in ((self.worker, self.start_worker), (self.exporter, self.start_exporter)):
+        """Restart the worker, the exporter, the gateway or the dealer if one has ended; any other end is an error."""
+        for child, start in (
+            (self.worker, self.start_worker),
+            (self.exporter, self.start_exporter),
+            (self.gateway, self.start_gateway),
+            (self.dealer, self.start_dealer),
+        ):
             if child is not None and not child.alive():
                 logger.warning("%s ended with status %s; restarting it", child.name, child.returncode)
                 self.supervisor.forget(child)
@@ -144,9 +175,14 @@ class Demo:
         """Stop the fleets; each waits for the broker's acknowledgements and writes its journal."""
         limit = time.monotonic() + FLEET_STOP_SECONDS
         for fleet in self.fleets:
+            fleet.send_signal(signal.SIGTERM)
+        for fleet in self.fleets:
             self.supervisor.forget(fleet)
-            fleet.terminate(max(limit - time.monotonic(), 0.1))
-            if fleet.returncode != 0:
+            # One signal is enough: a second one ends a process that is about to end by itself.
+            if not fleet.wait(max(limit - time.monotonic(), 0.1)):
+                fleet.kill()
+            # One that has printed its result has noted everything, and was only slow to end.
+            if fleet.returncode != 0 and _reported(fleet) is None:
                 raise ServiceError(
                     f"{fleet.name} ended with status {fleet.returncode} and may not have noted all that was sent, so "
                     f"nothing can be compared; its log ends with:\n{fleet.tail()}"
@@ -170,17 +206,12 @@ class Demo:
 
     def sent(self) -> int:
         """Return the reports that the broker acknowledged, as the fleets printed when they ended."""
-        total = 0
-        for fleet in self.fleets:
-            for line in fleet.log.read_text(errors="replace").splitlines():
-                with suppress(ValueError, TypeError, KeyError):
-                    total += int(json.loads(line)["reports"])
-        return total
+        return sum(_reported(fleet) or 0 for fleet in self.fleets)
 
     def worker_metrics(self) -> str:
         """Return the metrics page of the worker; empty while it does not answer."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.worker_port}/metrics", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.settings.worker_port}/metrics", timeout=5) as answer:
                 return str(answer.read().decode())
         except (urllib.error.URLError, OSError):
             return ""
@@ -196,6 +227,14 @@ class Demo:
         return {"p50": quantile(buckets, 0.5), "p99": quantile(buckets, 0.99)}
 
 
+def _reported(fleet: Child) -> int | None:
+    """Return the number of reports that a fleet printed when it was done; None if it did not."""
+    for line in reversed(fleet.log.read_text(errors="replace").splitlines()):
+        with suppress(ValueError, TypeError, KeyError):
+            return int(json.loads(line)["reports"])
+    return None
+
+
 @contextmanager
 def running(
     kafka: str,
@@ -207,22 +246,26 @@ def running(
     devices: int,
     scenario: str,
     real_data: bool,
+    gateway: bool = False,
+    visitors: bool = False,
 ) -> Iterator[Demo]:
     """Start everything but the fleets; stop everything on the way out. `given` are settings for all that is started.
+
+    gateway: the fleets send through one. visitors: the page lets visitors answer, through a gateway too.
 
     Raises:
         SurveyError, FleetError, OutsideError: a file, the scenario or a broker of the user's own cannot be used;
             nothing was started.
         ServiceError: a service of this machine does not start.
     """
-    for line in _data_of_fleets(files, devices=devices, scenario=scenario, seed=seed, real_data=real_data):
+    for line in data_of_fleets(files, devices=devices, scenario=scenario, seed=seed, real_data=real_data):
         logger.info("%s", line)
     if kafka not in _OWN_BROKERS:
         Topics(load_settings({"kafka": kafka})).partitions()
     with Supervisor(stop_seconds=10.0) as supervisor:
         folder = supervisor.folder / "surveys"
         folder.mkdir()
-        surveys = [scaled_copy(path, folder, seconds) for path in files]
+        surveys = [scaled_copy(path, folder, seconds, scenario, visitors=visitors) for path in files]
         for item in surveys:
             size_ms = item.survey.windows.size_ms
             logger.info("%s: windows of %.1f s (scaled by %.4g)", item.survey.id, size_ms / 1000, item.factor)
@@ -232,41 +275,43 @@ def running(
         topics = {spec.name: spec.partitions for spec in wanted(draft, checked)}
         broker = find_kafka(kafka, topics=topics, folder=supervisor.folder / "kafka", options=librdkafka_options(draft))
         logger.info("broker: %s", broker.kind)
-        supervisor.add(broker)
-        redis = supervisor.add(Redis(folder=supervisor.folder / "redis"))
-        worker_port, exporter_port = free_ports(2)
+        redis = Redis(folder=supervisor.folder / "redis")
+        supervisor.add_together(broker, redis)
         flags = {name: value for name, value in given.items() if value is not None} | {
             "kafka": broker.address,
             "redis": redis.url,
             "surveys": str(folder),
             "prefix": prefix,
-            "worker_port": worker_port,
-            "exporter_port": exporter_port,
-            "tick_ms": 250,
+            "dealer_file": str(supervisor.folder / "dealer.sqlite"),
+            **own_flags(visitors=visitors),
         }
         settings = load_settings(flags)
         if not isinstance(broker, EmbeddedKafka):
             Topics(settings).create(wanted(settings, checked))
         env = {f"THAW_{name.upper()}": str(value) for name, value in flags.items()} | {"PYTHONUNBUFFERED": "1"}
         fleet = (seed, devices, scenario, real_data)
-        demo = Demo(supervisor, settings, surveys, *fleet, broker.kind, worker_port, exporter_port, env)
+        demo = Demo(supervisor, settings, surveys, *fleet, broker.kind, env, visitors=visitors)
         demo.start_worker()
         demo.start_exporter()
+        _start_gateway(demo, fleets=gateway)
+        _start_dealer(demo)
         yield demo
 
 
-def _data_of_fleets(files: Sequence[Path], *, devices: int, scenario: str, seed: int, real_data: bool) -> list[str]:
-    """Return a line per survey that says where its values come from.
+def _start_gateway(demo: Demo, *, fleets: bool) -> None:
+    """Start a gateway if fleets or visitors send through it."""
+    if fleets or demo.visitors:
+        demo.start_gateway()
+    if fleets:
+        demo.gateway_port = demo.settings.gateway_port
+        _wait_for(demo, "gateway", demo.gateway_port)
 
-    Raises what the fleets would raise after everything else was started.
-    """
-    surveys = {str(path): load_survey(path) for path in files}
-    lines = []
-    for canary in (False, True):
-        chosen = tuple(path for path, survey in surveys.items() if (survey.canary is not None) is canary)
-        options = FleetOptions(load_settings(), chosen, devices, scenario, seed, real_data=real_data, canary=canary)
-        lines += [f"values of {plan.survey.name}: {plan.data}" for plan in plans_for(options, system_clock())]
-    return lines
+
+def _start_dealer(demo: Demo) -> None:
+    """Start a dealer if a survey of the demo has cards."""
+    if any(item.is_dealt for item in demo.surveys):
+        demo.start_dealer()
+        _wait_for(demo, "dealer", demo.settings.dealer_port)
 
 
 def wait_for_worker(demo: Demo, seconds: float = 60.0) -> None:
@@ -280,6 +325,18 @@ def wait_for_worker(demo: Demo, seconds: float = 60.0) -> None:
     raise ServiceError(
         f"the worker did not join within {seconds:.0f} s; its log ends with:\n{demo.worker and demo.worker.tail()}"
     )
+
+
+def _wait_for(demo: Demo, name: str, port: int, seconds: float = 60.0) -> None:
+    """Return when a child answers; of the gateway also its broker."""
+    limit = time.monotonic() + seconds
+    url = f"http://127.0.0.1:{port}/healthz"
+    while time.monotonic() < limit:
+        demo.look_after()
+        with suppress(urllib.error.URLError, OSError), urllib.request.urlopen(url, timeout=5):
+            return
+        time.sleep(0.1)
+    raise ServiceError(f"the {name} did not answer within {seconds:.0f} s; see {demo.supervisor.folder / name}.log")
 
 
 def _catch_up(demo: Demo) -> frozenset[int]:
@@ -313,15 +370,19 @@ def finish(demo: Demo) -> dict[str, Any]:
     stopped_ms = system_clock()
     behind = _catch_up(demo)
     journals = read_journals(demo.journal)
+    visitors = add_visitors(demo.settings, [item.survey for item in demo.surveys], journals) if demo.visitors else 0
     surveys, total = [], Audit(0, 0, 0)
-    for item in demo.surveys:
-        own = [journal for journal in journals if journal.survey_id == item.survey.id]
-        entry, audit = survey_entry(demo.store, item.survey, own, behind, system_clock())
+    counted = [one for item in demo.surveys for one in (item.survey, *item.survey.tier_surveys)]
+    for one in counted:
+        own = [journal for journal in journals if journal.survey_id == one.id]
+        entry, audit = survey_entry(demo.store, one, own, behind, system_clock())
         surveys.append(entry)
         total += audit
     sent = demo.sent()
+    answered = next((item.survey for item in demo.surveys if item.survey.standing), None)
+    ways = None if answered is None else compared(answered, demo.seed)
     elapsed = max((stopped_ms - demo.first_window_ms) / 1000, 1e-3)
-    return {
+    result: dict[str, Any] = {
         "kafka": demo.kind,
         "seed": demo.seed,
         "reports": report_counts(demo.store, [item.survey for item in demo.surveys], sent),
@@ -332,3 +393,7 @@ def finish(demo: Demo) -> dict[str, Any]:
         "latency_seconds": demo.latencies(),
         "surveys": surveys,
     }
+    result |= {"visitors": visitors} if demo.visitors else {}
+    tiers = tier_entries(counted, surveys)
+    result |= {"tiers": tiers} if tiers else {}
+    return result if ways is None else result | {"standing": [asdict(way) for way in ways]}

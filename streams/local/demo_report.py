@@ -48,7 +48,11 @@ class WindowJournal:
     def users_per_rung(self, rungs: int) -> list[int]:
         """Return how many tokens the broker has on each rung, counting the highest rung of each."""
         acked = np.concatenate([np.zeros(0, dtype=np.int8), *self.acked])
-        return [int(users) for users in np.bincount(acked[acked >= 0], minlength=rungs)]
+        return [int(users) for users in np.bincount(acked[acked >= 0], minlength=rungs)[:rungs]]
+
+    def withdrawn(self, rungs: int) -> int:
+        """Return how many tokens of a mechanism with so many rungs the broker has a withdrawal of."""
+        return sum(int((acked == rungs).sum()) for acked in self.acked)
 
 
 def read_journals(folder: Path) -> list[WindowJournal]:
@@ -92,7 +96,7 @@ def audit_window(store: Store, survey: Survey, journal: WindowJournal, behind: C
     """
     shape = Shape.of(survey)
     keys = [Key(survey.id, journal.window_ms, shard) for shard in range(survey.shards)]
-    loaded = store.log.load(keys, shape, Table.of_log)
+    loaded = store.log.load(keys, shape, Table.of_log, whole=True)
     logs = [(key.shard, unpack(log.entries, shape)) for key, log in loaded.items()]
     stored = [token_places(log.tokens, np.full(len(log.tokens), shard)) for shard, log in logs]
     rungs = [log.rungs for _, log in logs]
@@ -130,6 +134,7 @@ def window_entry(record: EstimateRecord, truth: Sequence[float | None]) -> dict[
         "start_ms": record.window_start_ms,
         "users": record.users,
         "rungs": list(record.users_per_rung),
+        "withdrawn": record.withdrawn,
         "estimates": estimates,
     }
 
@@ -148,9 +153,36 @@ def survey_entry(
         payload = store.estimates.read(survey.id, journal.window_ms)
         if journal.settled and payload is not None and released_ms(survey, journal.window_ms) <= now_ms:
             record = decode_estimate(payload)
-            if record.withheld is None and record.users_per_rung == journal.users_per_rung(survey.mechanism.rungs):
+            rungs = survey.mechanism.rungs
+            same = record.users_per_rung == journal.users_per_rung(rungs)
+            if record.withheld is None and same and (record.withdrawn or 0) == journal.withdrawn(rungs):
                 windows.append(window_entry(record, journal.truth()))
     return {"id": survey.id, "mechanism": survey.mechanism.name, "windows": windows}, total
+
+
+def tier_entries(surveys: Sequence[Survey], entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what each tier of the surveys was told, from their entries in `surveys` of the demo's JSON."""
+    found = []
+    for survey, entry in zip(surveys, entries, strict=True):
+        top = [tier for tier in survey.tiers if survey.tier is None and tier.rung == survey.highest_rung]
+        tier = survey.tier or next(iter(top), None)
+        if tier is None:
+            continue
+        rows = [row for window in entry["windows"] for row in window["estimates"]]
+        widths = [row["upper"] - row["lower"] for row in rows if row["lower"] is not None and row["upper"] is not None]
+        found.append(
+            {
+                "tier": tier.name,
+                "survey": survey.id,
+                "rung": tier.rung,
+                "epsilon": survey.mechanism.epsilons[tier.rung],
+                "windows": len(entry["windows"]),
+                "truths": len(rows),
+                "inside": sum(row["inside"] for row in rows),
+                "band": sum(widths) / len(widths) if widths else None,
+            }
+        )
+    return sorted(found, key=lambda entry: entry["rung"])
 
 
 def report_counts(store: Store, surveys: Iterable[Survey], sent: int) -> dict[str, int]:

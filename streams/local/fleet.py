@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
+import logging
 import multiprocessing
 import os
 import signal
 import threading
+import time
+import urllib.request
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty
@@ -17,7 +21,9 @@ import numpy as np
 
 from estimators.simulation.simulator import simulator_of
 from producers.clock import system_clock
+from producers.simulation.dealing import Dealings
 from producers.simulation.fleet import BLOCK, Plan
+from producers.simulation.gateway import GatewayPublisher
 from producers.simulation.kafka import KafkaPublisher
 from producers.simulation.recordings import Recording, is_recorded, recording_of
 from producers.simulation.run import FleetRun, Progress
@@ -25,13 +31,23 @@ from producers.simulation.scenarios import falling_shares, scenario_named
 from producers.survey.survey import Survey, load_survey
 from streams import logs
 from streams.connections import kafka_python_options
+from streams.failures import UnavailableError
 from streams.kafka.topics import Topics
 from streams.local.canary import CanaryAuditor
 from streams.local.exec import die_with_parent
 from streams.local.truths import PatientTruths
+from streams.logs import StateLog
 from streams.settings import Settings
 from streams.store.connect import open_store, open_truths
+from streams.urls import without_secrets
 
+logger = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 10.0
+# How long a gateway may be away when a fleet starts. Shorter: one that is restarted just then ends the fleet; longer: a
+# wrong address is an error only after that time, though it is logged at once.
+GATEWAY_SECONDS = 30.0
+_LOOK_SECONDS = 0.2
 SYNTHETIC = "synthetic: drawn from known shares"
 
 
@@ -63,6 +79,10 @@ class FleetOptions:
     journal: str | None = None
     truth: bool = True
     processes: int = 1
+    gateway: str = ""
+    dealer: str = ""
+    """Address of the dealer that devices ask for cards; empty: the fleet deals to itself."""
+    """Address of the gateway through which reports go; empty: to the broker."""
     api_version: tuple[int, ...] | None = None
 
 
@@ -88,7 +108,16 @@ def _plan(options: FleetOptions, survey: Survey, now_ms: int) -> Plan:
     if recording is not None:
         devices = recording.devices
         name = "steady" if name == "flights" else name
-    if simulator.jointly_encoded and devices > BLOCK:
+    scenario = scenario_named(name, jump=options.jump)
+    if scenario.needs and not getattr(survey, scenario.needs.rpartition(".")[2]):
+        raise FleetError(
+            f"--scenario {name} is for surveys with {scenario.needs} = true, and {survey.name} is none; write it into "
+            "its file, or choose another scenario"
+        )
+    if options.dealer:
+        _check_dealt(options, survey)
+        data += "; every device asks the dealer for a card"
+    elif simulator.jointly_encoded and devices > BLOCK:
         # Devices are encoded block by block; two dealers, for example, would hand out the same deck twice.
         raise FleetError(
             f"a simulated fleet of {survey.mechanism.name} {simulator.jointly_encoded}, for at most {BLOCK} devices; "
@@ -97,13 +126,20 @@ def _plan(options: FleetOptions, survey: Survey, now_ms: int) -> Plan:
     return Plan(
         survey,
         devices,
-        scenario_named(name, jump=options.jump),
+        scenario,
         seed,
         shares,
         first_window(options, survey, now_ms),
         recording,
         data,
     )
+
+
+def _check_dealt(options: FleetOptions, survey: Survey) -> None:
+    if not survey.mechanism.cards:
+        raise FleetError(f"--dealer: {survey.name} ({survey.mechanism.name}) has no cards; leave --dealer out for it")
+    if not options.live:
+        raise FleetError("--dealer deals cards of windows that are open; leave --pace fast out")
 
 
 def _recording(options: FleetOptions, survey: Survey) -> tuple[Recording | None, str]:
@@ -145,14 +181,12 @@ def run_process(
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, lambda *_: stop.set())
-    kafka_options = kafka_python_options(settings)
-    if options.api_version is not None:
-        kafka_options["api_version"] = options.api_version
-    publisher = KafkaPublisher(settings.reports_topic, kafka_options)
+    publisher = _publisher(options)
     with ExitStack() as opened:
         truths = opened.enter_context(PatientTruths(open_truths(settings))) if options.truth else None
         audits = options.truth and options.canary
         watch = opened.enter_context(CanaryAuditor(open_store(settings))) if audits else None
+        cards = opened.enter_context(closing(Dealings(options.dealer))) if options.dealer else None
         run = FleetRun(
             plans_for(options, first_ms),
             publisher,
@@ -166,6 +200,7 @@ def run_process(
             journal=Path(options.journal) if options.journal else None,
             truths=truths,
             watch=watch,
+            cards=cards,
             stopping=stop.is_set,
             on_progress=tell,
         )
@@ -174,13 +209,22 @@ def run_process(
     return progress
 
 
+def _publisher(options: FleetOptions) -> KafkaPublisher | GatewayPublisher:
+    if options.gateway:
+        return GatewayPublisher(options.gateway)
+    kafka_options = kafka_python_options(options.settings)
+    if options.api_version is not None:
+        kafka_options["api_version"] = options.api_version
+    return KafkaPublisher(options.settings.reports_topic, kafka_options)
+
+
 def run_fleet(options: FleetOptions, tell: Callable[[Progress], None] = lambda _: None) -> Progress:
     """Run a fleet in this process, or in several side by side; return what they did together.
 
     Raises:
         FleetError: the options do not fit a survey.
         FleetEndedError: one of several processes ended early.
-        OutsideError: no broker answers, or it refuses this user.
+        OutsideError: no broker or gateway answers, or it refuses this user.
         OSError: the journal cannot be written.
     """
     first_ms = system_clock()
@@ -190,7 +234,10 @@ def run_fleet(options: FleetOptions, tell: Callable[[Progress], None] = lambda _
         Path(options.journal).mkdir(parents=True, exist_ok=True)
     if options.truth:
         open_truths(options.settings)  # refuses a certificate file that cannot be used
-    _check_broker(options.settings)
+    if options.gateway:
+        _check_gateway(options.gateway)
+    else:
+        _check_broker(options.settings)
     if options.processes == 1:
         return run_process(options, 0, first_ms, tell)
     context = multiprocessing.get_context("spawn")
@@ -236,6 +283,24 @@ def _check_broker(settings: Settings) -> None:
     topics = Topics(settings)
     if settings.reports_topic in topics.partitions(settings.reports_topic):
         topics.check_rights(writes=[settings.reports_topic])
+
+
+def _check_gateway(url: str) -> None:
+    """Raise UnavailableError unless a gateway answers whose broker answers; one that starts again just now may."""
+    limit = time.monotonic() + GATEWAY_SECONDS
+    state = StateLog(logger, f"the gateway at {without_secrets(url)}")
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url.rstrip('/')}/healthz", timeout=ANSWER_SECONDS):
+                state.up()
+                return
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            state.down(error)
+            if time.monotonic() >= limit:
+                raise UnavailableError(
+                    f"no gateway with a broker answers at {without_secrets(url)} ({error})"
+                ) from None
+        time.sleep(_LOOK_SECONDS)
 
 
 def _spawned(options: FleetOptions, process: int, first_ms: int, parent_pid: int, queue: Any) -> None:

@@ -288,7 +288,7 @@ def kafka_libs() -> Path | None:
 
 
 def kafka_version(libs: Path) -> str:
-    """Return the version in the name of Kafka's main jar, for example 4.3.1."""
+    """Return the version in the name of Kafka's main jar, for example 4.2.1."""
     jars = sorted(libs.glob("kafka_2*.jar"))
     return jars[0].stem.rpartition("-")[2] if jars else "(no jars)"
 

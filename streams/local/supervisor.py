@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -48,6 +49,14 @@ class Supervisor:
         self._members.append((service.order, service))
         service.start()
         return service
+
+    def add_together(self, *services: Service) -> None:
+        """Start services side by side, to be stopped with the others; return when all of them answer."""
+        self._members += [(service.order, service) for service in services]
+        with ThreadPoolExecutor(len(services), "start") as pool:
+            started = [pool.submit(service.start) for service in services]
+        for future in started:
+            future.result()
 
     def run(
         self,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
+import pytest
 
 from producers.wire.layout import TOKEN_BYTES
 from producers.wire.shards import shards_of
-from streams.local.demo_report import Audit, WindowJournal, audit_window, survey_entry
+from streams.local.demo_report import Audit, WindowJournal, audit_window, survey_entry, tier_entries
 from tests.support.clock import ManualClock
 from tests.support.exporter import record_of
 from tests.support.memory_store import MemoryStore
@@ -49,3 +52,19 @@ def test_a_missing_report_is_backlog_in_a_shard_that_is_behind_and_lost_elsewher
     assert audit_window(store, known, journal, behind) == Audit(backlog=waiting, lost=900 - waiting, double=0)
     everything = range(known.shards)
     assert audit_window(store, known, journal, everything) == Audit(backlog=900, lost=0, double=0)
+
+
+def test_each_tier_says_what_it_was_told() -> None:
+    whole = survey(shards="shards = 16\ntiers = {public = 0, owner = 2}")
+    rows = [
+        {"lower": 0.1, "upper": 0.3, "inside": True},
+        {"lower": 0.2, "upper": 0.6, "inside": False},
+        {"lower": None, "upper": None, "inside": False},
+    ]
+    entries: list[dict[str, Any]] = [{"windows": [{"estimates": rows}]}, {"windows": []}]
+    public, owner = tier_entries([whole, *whole.tier_surveys], entries)
+    assert (owner["tier"], owner["rung"], owner["windows"], owner["truths"], owner["inside"]) == ("owner", 2, 1, 3, 1)
+    assert owner["band"] == pytest.approx(0.3)
+    assert (public["tier"], public["survey"], public["band"]) == ("public", whole.tier_surveys[0].id, None)
+    assert public["epsilon"] < owner["epsilon"]
+    assert tier_entries([survey()], [{"windows": []}]) == []

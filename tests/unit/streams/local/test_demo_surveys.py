@@ -35,3 +35,24 @@ def test_every_example_compares_thirty_values_of_ten_windows_in_half_a_minute(tm
     windows = (30_000 - SLACK_MS - last_ms) // survey.windows.step_ms
     assert windows >= WINDOWS
     assert windows * len(survey.mechanism.labels) >= VALUES
+
+
+@pytest.mark.parametrize(
+    ("ladder", "tiers"),
+    [
+        ("[1.0]", {"owner": 0}),
+        ("[0.5, 1.0]", {"public": 0, "owner": 1}),
+        ("[0.5, 1.0, 2.0]", {"public": 0, "partners": 1, "owner": 2}),
+    ],
+)
+def test_a_copy_has_the_tiers_that_its_scenario_needs(tmp_path: Path, ladder: str, tiers: dict[str, int]) -> None:
+    rungs = ladder.count(",") + 1
+    opens = "opens = [" + ", ".join(f'"{10 * rung}s"' for rung in range(rungs)) + "]"
+    path = tmp_path / "colour.toml"
+    path.write_text(survey_text(ladder=f"ladder = {ladder}", opens=opens))
+    (tmp_path / "copies").mkdir()
+    copy = scaled_copy(path, tmp_path / "copies", SECONDS, "tiers")
+    assert dict(copy.survey.tiers) == tiers
+    path.write_text(survey_text(shards="shards = 16\ntiers = {press = 0}"))
+    own = scaled_copy(path, tmp_path / "copies", SECONDS, "tiers")
+    assert dict(own.survey.tiers) == {"press": 0}, "a survey that has tiers keeps them"
