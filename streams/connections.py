@@ -133,14 +133,36 @@ def server_tls(settings: Settings) -> ssl.SSLContext | None:
     Raises:
         SettingsError: a file cannot be read, or holds something else.
     """
-    cert = readable_file("THAW_EXPORTER_CERT", settings.exporter_cert)
-    key = readable_file("THAW_EXPORTER_KEY", settings.exporter_key)
+    return _listening("THAW_EXPORTER", settings.exporter_cert, settings.exporter_key)
+
+
+def gateway_tls(settings: Settings) -> ssl.SSLContext | None:
+    """Return the certificate of the gateway, which asks clients for theirs if they need one; None if it has none.
+
+    Raises:
+        SettingsError: a file cannot be read, or holds something else.
+    """
+    context = _listening("THAW_GATEWAY", settings.gateway_cert, settings.gateway_key)
+    ca = readable_file("THAW_GATEWAY_CLIENT_CA", settings.gateway_client_ca)
+    if not ca:
+        return context
+    if context is None:
+        raise SettingsError(f"THAW_GATEWAY_CLIENT_CA needs THAW_GATEWAY_CERT: clients show theirs in TLS; got {ca!r}")
+    _check_ca("THAW_GATEWAY_CLIENT_CA", ca)
+    context.load_verify_locations(ca)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _listening(variables: str, cert: str, key: str) -> ssl.SSLContext | None:
+    """Return the context of a server with this certificate; None if there is none."""
+    cert, key = readable_file(f"{variables}_CERT", cert), readable_file(f"{variables}_KEY", key)
     if not cert:
         if key:
-            raise SettingsError(f"THAW_EXPORTER_KEY needs THAW_EXPORTER_CERT, its certificate; got {key!r} alone")
+            raise SettingsError(f"{variables}_KEY needs {variables}_CERT, its certificate; got {key!r} alone")
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    _load_pair(context, "THAW_EXPORTER", cert, key)
+    _load_pair(context, variables, cert, key)
     return context
 
 

@@ -34,6 +34,12 @@ def runbooks_folder() -> Path:
     return (checkout if checkout is not None else _PACKAGE) / "docs" / "runbooks"
 
 
+def client_folder() -> Path:
+    """Return `clients/web` of the checkout, or its copy inside the wheel."""
+    checkout = checkout_folder()
+    return (checkout if checkout is not None else _PACKAGE) / "clients" / "web"
+
+
 def cache_folder() -> Path:
     """Return the folder for things that can be fetched again: `.cache` of the checkout, else `~/.cache/thaw`."""
     checkout = checkout_folder()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import threading
 from typing import Literal, TextIO
@@ -16,8 +17,10 @@ Format = Literal["auto", "human", "json"]
 
 # aiokafka writes thousands of lines a minute while a broker is down. Shorter: the lines fill the disk. Longer: an
 # operator who has just opened the log does not see that the broker is still down.
-QUIET_SECONDS = 10.0
-CHATTY = ("aiokafka", "kafka", "faust", "mode")
+QUIET_SECONDS = 30.0
+_OTHER_REASON_MS = 5_000
+"""Shorter: two reasons that take turns fill the log. Longer: what is wrong now is told later."""
+CHATTY = ("aiokafka", "kafka", "faust", "mode", "opentelemetry")
 """Loggers of libraries whose lines may repeat without end."""
 
 
@@ -81,8 +84,35 @@ class RateLimit(logging.Filter):
         return True
 
 
+class Repeats:
+    """Counts what happens again and again, so that it is logged at once and then at intervals.
+
+    >>> bad = Repeats(30, clock=lambda: 0)
+    >>> bad.count("frame", 3), bad.count("frame", 2), bad.count("batch", 1)
+    (3, None, 1)
+    """
+
+    def __init__(self, seconds: float = QUIET_SECONDS, *, clock: Clock = system_clock) -> None:
+        self._interval_ms = round(seconds * 1_000)
+        self._clock = clock
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def count(self, kind: str, number: int) -> int | None:
+        """Return how many there were since the last time that this kind was logged, or None if it is not time yet."""
+        now_ms = self._clock()
+        since_ms, held = self._seen.get(kind, (None, 0))
+        if since_ms is not None and 0 <= now_ms - since_ms < self._interval_ms:
+            self._seen[kind] = (since_ms, held + number)
+            return None
+        self._seen[kind] = (now_ms, 0)
+        return held + number
+
+
 class StateLog:
     """Logs once that a service is down, repeats it at intervals, and logs once that it is up again.
+
+    Another reason is told soon: a service that hung may be full when it answers. Reasons that differ in numbers alone
+    are the same.
 
     >>> import io
     >>> stream = io.StringIO()
@@ -101,16 +131,18 @@ class StateLog:
         self._clock = clock
         self._repeat_ms = round(repeat_seconds * 1_000)
         self._down_ms: int | None = None
-        self._said_ms = 0
+        self._said_ms, self._said = 0, ""
 
     def down(self, why: object) -> None:
         """Record that it does not answer."""
-        now_ms = self._clock()
+        now_ms, reason = self._clock(), re.sub(r"\d+", "", str(why))
+        quiet_ms = self._repeat_ms if reason == self._said else min(_OTHER_REASON_MS, self._repeat_ms)
         if self._down_ms is None:
             self._down_ms = self._said_ms = now_ms
+            self._said = reason
             self._logger.warning("%s is down: %s; retrying", self._what, why)
-        elif now_ms - self._said_ms >= self._repeat_ms:
-            self._said_ms = now_ms
+        elif now_ms - self._said_ms >= quiet_ms:
+            self._said_ms, self._said = now_ms, reason
             self._logger.warning("%s is still down after %d s: %s", self._what, (now_ms - self._down_ms) // 1_000, why)
 
     def up(self) -> None:

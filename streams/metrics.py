@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
 
-Kind = Literal["gauge", "counter", "histogram"]
-Process = Literal["exporter", "worker", "dealer"]
+from streams.metrics_gateway import GATEWAY, Metric, Process
 
 REPEATED = "A crash may count some of them twice."
 WINDOW = "The label window is an age: open, or 1 (closed last) to 5."
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One row: full name, kind, labels, help; `process` is the one that exports it."""
-
-    process: Process
-    name: str
-    kind: Kind
-    labels: tuple[str, ...]
-    help: str
 
 
 _VALUE = ("survey", "value", "window")
@@ -71,9 +57,12 @@ METRICS: tuple[Metric, ...] = (
         "exporter",
         "thaw_survey_info",
         "gauge",
-        ("survey", "name", "mechanism", "rungs"),
+        ("survey", "name", "mechanism", "rungs", "owner"),
         "1 for every survey in the folder. The label rungs is what it assumes: any, nothing; independent, that the "
-        "rung of a device does not depend on its value.",
+        "rung of a device does not depend on its value. The label owner is empty where the file names none.",
+    ),
+    Metric(
+        "exporter", "thaw_survey_expires_timestamp_seconds", "gauge", ("survey",), "Expiry, where the file has one."
     ),
     *_estimates(
         "thaw_frequency", "_ratio", _VALUE, "share of devices with a value; unbiased, so it may lie outside 0 to 1"
@@ -86,7 +75,8 @@ METRICS: tuple[Metric, ...] = (
         ("survey",),
         "Values without series because the survey has more than THAW_VALUE_LIMIT; the API has all of them.",
     ),
-    Metric("exporter", "thaw_users", "gauge", ("survey", "window", "rung"), "Users whose last answer is of this rung."),
+    Metric("exporter", "thaw_users", "gauge", ("survey", "window", "rung"), "Devices whose answer is of this rung."),
+    Metric("exporter", "thaw_withdrawn_users", "gauge", ("survey", "window"), "Users who took their answers back."),
     Metric(
         "exporter",
         "thaw_homogeneity_p_ratio",
@@ -281,6 +271,13 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "worker",
+        "thaw_worker_transaction_open_seconds",
+        "gauge",
+        ("partition",),
+        "For how long records of an assigned partition have waited behind the same open transaction; 0 without one.",
+    ),
+    Metric(
+        "worker",
         "thaw_worker_last_batch_timestamp_seconds",
         "gauge",
         (),
@@ -334,6 +331,14 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "worker",
+        "thaw_worker_recompute_delay_seconds",
+        "gauge",
+        (),
+        "Longest time that a current window of the last tick has waited for its estimate since this worker saw its "
+        "counts change, those included that wait still. A tick, about a second, is normal.",
+    ),
+    Metric(
+        "worker",
         "thaw_worker_latency_seconds",
         "histogram",
         (),
@@ -352,7 +357,7 @@ METRICS: tuple[Metric, ...] = (
         "thaw_worker_lag_seconds",
         "gauge",
         ("partition",),
-        "Age of the oldest record of an assigned partition that was not read yet, at most; 0 if all were read.",
+        "Age of the oldest record of an assigned partition that was not counted yet, at most; 0 if all were.",
     ),
     Metric(
         "worker",
@@ -378,6 +383,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("dealer", "thaw_dealer_cards_total", "counter", ("survey",), "Cards dealt since the start, each once."),
     Metric("dealer", "thaw_dealer_refused_total", "counter", ("reason",), "Requests that were dealt no card."),
+    *GATEWAY,
 )
 
 TABLE: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}

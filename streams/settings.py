@@ -14,16 +14,18 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 import click
 
 from streams.folders import deploy_folder
+from streams.settings_gateway import About, GatewaySettings, are_origins
+from streams.settings_topics import TopicSettings, topic_fault
 from streams.urls import MASK, has_secret, is_broker_list, is_loopback, is_web_address, masked, redis_url_fault
 
 Security = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+DriverName = Literal["faust", "plain"]
 LogFormat = Literal["auto", "human", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 LOCAL_VARIABLES = frozenset({"THAW_KAFKA_LIBS"})
 """Variables of services that are started on this machine; not settings of a deployed system."""
-_PREFIX = re.compile(r"[A-Za-z0-9._-]{0,200}", re.ASCII)
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off", ""}
 
@@ -32,20 +34,8 @@ class SettingsError(ValueError):
     """A setting is invalid; the message names the variable, its value and the remedy."""
 
 
-@dataclass(frozen=True)
-class About:
-    """What the table says about a setting besides its type and default."""
-
-    help: str
-    secret: bool = False
-    address: bool = False
-    """Whether it may name a user and a password, which are masked and never taken from a flag."""
-    low: int | None = None
-    high: int | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(TopicSettings, GatewaySettings):
     """All settings of a process. Field `kafka` is the variable `THAW_KAFKA` and the flag `--kafka`, and so on."""
 
     kafka: Annotated[str, About("Bootstrap brokers of Kafka, host:port, separated by commas.", address=True)] = (
@@ -68,22 +58,14 @@ class Settings:
     ] = "redis://127.0.0.1:6379/0"
     redis_ca: Annotated[str, About("CA file for the certificate of Redis; the system's CAs if empty.")] = ""
     surveys: Annotated[str, About("Folder of survey files (TOML); the example surveys if empty.")] = ""
-    prefix: Annotated[
-        str, About("Prefix of all topics and keys, so that several systems can share Kafka and Redis.")
-    ] = ""
     group: Annotated[str, About("Consumer group of the workers.")] = "thaw-workers"
     instance: Annotated[str, About("Static name of this worker in its group; host name and metrics port if empty.")] = (
         ""
     )
-    partitions: Annotated[
-        int,
-        About(
-            "Partitions of the reports topic, for `thaw topics create` and workers; devices ask the broker.",
-            low=1,
-            high=4096,
-        ),
-    ] = 8
-    replication: Annotated[int, About("Replication factor of every topic.", low=1, high=32)] = 1
+    driver: Annotated[
+        DriverName,
+        About("What reads Kafka in a worker: Faust, or a plain consumer; all workers of a group have the same one."),
+    ] = "faust"
     strict: Annotated[bool, About("Refuse a Redis that may evict keys or has no append-only file.")] = False
     cache_mib: Annotated[int, About("Memory limit of a worker's token tables, in MiB.", low=1, high=1 << 20)] = 512
     tick_ms: Annotated[int, About("Time between two passes over the recompute queue, in ms.", low=10, high=600_000)] = (
@@ -114,6 +96,9 @@ class Settings:
         int, About("Values per survey with series in /metrics, the most frequent first.", low=1, high=10_000)
     ] = 100
     token: Annotated[str, About("Bearer token that the exporter requires; none if empty.", secret=True)] = ""
+    tier_tokens: Annotated[
+        str, About("File (TOML) of tokens that see tiers of surveys alone, as digests; only the owner's if empty.")
+    ] = ""
     prometheus: Annotated[
         str,
         About(
@@ -128,8 +113,20 @@ class Settings:
             "URL of the runbooks, for links from alerts; the copies that the exporter serves if empty.", address=True
         ),
     ] = ""
+    demo_gateway: Annotated[
+        str,
+        About(
+            "URL of a gateway; the page then offers to answer surveys from the browser. Set by `thaw demo`; leave it "
+            "empty anywhere else.",
+            address=True,
+        ),
+    ] = ""
     insecure: Annotated[
         bool, About("Listen on other addresses than loopback without a token: anyone who reaches them may read.")
+    ] = False
+    tracing: Annotated[
+        bool,
+        About("Send a span of every batch to OpenTelemetry; variables OTEL_EXPORTER_OTLP_* say where."),
     ] = False
     log_level: Annotated[
         LogLevel, About("Lowest level of log lines to write; in commands that print a result `warning`, if not set.")
@@ -141,25 +138,9 @@ class Settings:
     def __post_init__(self) -> None:
         for row in TABLE:
             _check(row, getattr(self, row.name))
-
-    def topic(self, name: str) -> str:
-        """Return the full name of a topic."""
-        return f"{self.prefix}{name}"
-
-    @property
-    def reports_topic(self) -> str:
-        """The topic that devices send reports to."""
-        return self.topic("thaw.reports.v1")
-
-    @property
-    def estimates_topic(self) -> str:
-        """The topic of estimates."""
-        return self.topic("thaw.estimates.v1")
-
-    @property
-    def dead_letters_topic(self) -> str:
-        """The topic of refused frames."""
-        return self.topic("thaw.reports.dlq.v1")
+        fault = topic_fault(self)
+        if fault is not None:
+            raise SettingsError(fault)
 
     @property
     def surveys_folder(self) -> Path:
@@ -224,7 +205,12 @@ class Row:
 
 def _rows() -> Iterator[Row]:
     hints = get_type_hints(Settings, include_extras=True)
-    for member in dataclasses.fields(Settings):
+    # Fields of a base come first in a dataclass, and last in the table.
+    bases = (TopicSettings.__annotations__, GatewaySettings.__annotations__)
+    fields = sorted(
+        dataclasses.fields(Settings), key=lambda member: [member.name in names for names in reversed(bases)]
+    )
+    for member in fields:
         plain, about = get_args(hints[member.name])
         choices = get_args(plain) if get_origin(plain) is Literal else ()
         yield Row(member.name, type(member.default), member.default, about, choices)
@@ -248,11 +234,8 @@ def _check(row: Row, value: Any) -> None:
     fault = _address_fault(row.name, value) if row.about.address else None
     if fault is not None:
         raise SettingsError(f"{row.variable} {fault}; got {masked(value)!r}")
-    if row.name == "prefix" and not _PREFIX.fullmatch(value):
-        raise SettingsError(
-            f"{row.variable} must be at most 200 letters, digits, dots, dashes and underscores, which topics may have; "
-            f"got {value!r}"
-        )
+    if row.name == "gateway_origins" and not are_origins(value):
+        raise SettingsError(f"{row.variable} must list origins such as https://a.example, or be *; got {value!r}")
     if row.name == "group" and not value.strip():
         raise SettingsError(f"{row.variable} must not be empty; got {value!r}; {row.default} is the default")
 
@@ -265,8 +248,9 @@ def _address_fault(name: str, value: str) -> str | None:
         return None if is_broker_list(value) else "must list brokers as host:port, separated by commas"
     if value and not is_web_address(value):
         return "must be a URL such as http://127.0.0.1:9090, without query and fragment"
-    if name == "runbooks" and value and not re.fullmatch(r"https?://[\w.:/~%+-]+", value, flags=re.ASCII):
-        return "must be a URL such as https://example.org/runbooks, which everyone who sees an alert may see"
+    shown = name in ("runbooks", "demo_gateway")
+    if shown and value and not re.fullmatch(r"https?://[\w.:/~%+-]+", value, flags=re.ASCII):
+        return "must be a URL such as https://example.org/runbooks, which everyone who opens the page may see"
     return None
 
 

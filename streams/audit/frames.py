@@ -15,6 +15,7 @@ from producers.device.budget import as_epsilon
 from producers.device.ledger import Ledger
 from producers.survey.survey import Survey
 from producers.wire import frames as wire
+from producers.wire.keys import right_keys
 from producers.wire.shards import shards_of
 from streams.audit.plan import PROCESSES, SLOTS, FleetPlan
 
@@ -77,9 +78,14 @@ def read_frames(survey: Survey, raw: bytes, problems: Problems) -> Seen:
             problems.note("one frame links several reports", f"{len(columns)} reports in one frame")
         if not bool((shards_of(columns.tokens, survey.shards) == header.shard).all()):
             problems.note("a report has the wrong shard", str(header.shard))
+        if columns.keys is not None:
+            rungs = columns.rungs.tolist()
+            right = right_keys(columns.tokens, rungs, columns.keys, survey.digest, header.window_ms)
+            if not right.all():
+                problems.note("a report does not carry its key", f"{int((~right).sum())} reports in one frame")
         for row in range(len(columns)):
             rung = int(columns.rungs[row])
-            public_ms = header.window_ms if rung == 0 else survey.opening_ms(header.window_ms, rung)
+            public_ms = survey.public_ms(header.window_ms, rung)
             if header.sent_ms != public_ms:
                 problems.note(
                     "a frame tells the device's own time", f"{header.sent_ms - public_ms:+} ms from the public moment"

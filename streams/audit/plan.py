@@ -128,6 +128,7 @@ def pressed(survey: Survey) -> Survey:
         lifetime_epsilon=math.inf,
         end_ms=None,
         on_demand=False,
+        stop=None,
         unlock=None,
     )
     if copy.id != survey.id:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from estimators.auditing.declared import DeclaredLaw
+from estimators.auditing.declared import DeclaredLaw, NotAuditedError
 from estimators.auditing.examine import Examination, examine
 from estimators.auditing.views import declared_law
 from producers.survey.survey import Survey
@@ -78,10 +78,16 @@ def audit(
     settings: a broker; reports then travel through a topic of their own and are read back from it.
 
     Raises:
-        NotAuditedError: the survey's mechanism declares nothing that single answers could contradict.
+        NotAuditedError: the survey's mechanism declares nothing that single answers could contradict, or windows repeat
+            answers, which are no further evidence then.
         ProgramError: the device program failed.
         OutsideError: the broker does not answer, or refuses.
     """
+    if survey.standing:
+        raise NotAuditedError(
+            f"{survey.id} repeats answers in every window, so they are no evidence of their own; audit the same survey "
+            "without window.standing: its devices draw in the same way"
+        )
     law = declared_law(survey.mechanism)
     with folder() as place:
         plan = plan_of(survey, law, options, place)

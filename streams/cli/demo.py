@@ -23,6 +23,7 @@ from streams.local.demo import Demo, finish, running, wait_for_worker
 from streams.local.fleet import FleetError
 from streams.local.kafka import find_kafka
 from streams.local.process import ServiceError, signals_as_interrupt
+from streams.local.standing_demo import lines_of
 from streams.settings import LOGS, settings_options
 from streams.store.contract import StoreError
 from streams.windows.record import RecordError
@@ -78,6 +79,12 @@ def _broker(_context: click.Context, _parameter: click.Parameter, choice: str) -
     show_default=True,
     help="real: replay data that an installed package ships for this survey, if there are any (thaw[data]).",
 )
+@click.option(
+    "--visitors/--no-visitors",
+    default=None,
+    help="Let visitors of the page answer from their browsers; default: unless --json is given.",
+)
+@click.option("--gateway", is_flag=True, help="Let the devices send over HTTP, through a gateway before the broker.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of the fleet; a random one is printed if absent.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout at the end, and nothing else.")
 @settings_options(*LOGS)
@@ -88,14 +95,16 @@ def command(
     devices: int,
     scenario: str,
     data: str,
+    visitors: bool | None,
+    gateway: bool,
     seed: int | None,
     as_json: bool,
     **flags: Any,
 ) -> None:
     """Run the whole pipeline on this machine: broker, Redis, worker, exporter and simulated devices with a known truth.
 
-    Exit status 0 only if all reports were applied, none was lost and none was counted twice. Kill the worker with -9
-    while it runs: it is restarted, and the counts do not change.
+    Exit status 0 only if all reports were applied, none was lost and none was counted twice. Kill the worker, or the
+    gateway, with -9 while it runs: it is restarted, and the counts do not change.
     """
     seed = secrets.randbits(32) if seed is None else seed
     console = Console(stderr=True)
@@ -113,6 +122,8 @@ def command(
                 devices=devices,
                 scenario=scenario,
                 real_data=data == "real",
+                gateway=gateway,
+                visitors=not as_json if visitors is None else visitors,
             ) as demo,
         ):
             wait_for_worker(demo)
@@ -163,8 +174,15 @@ def _summary(result: dict[str, Any]) -> str:
     latency = result["latency_seconds"]
     text = f"{result['reports']['sent']:,} reports, {result['reports_per_second']:,.0f} a second; "
     text += f"{windows} settled windows, {inside} of {len(rows)} truths inside their band"
+    if result.get("visitors"):
+        text += f"; {result['visitors']} answers of visitors"
     if latency["p50"] is not None:
         text += f"; estimate {latency['p50']:.2f} s behind (p99 {latency['p99']:.2f} s)"
     if result["backlog"]:
         text += f"; backlog {result['backlog']}: the worker had not applied all reports, so the check is incomplete"
-    return f"{text}; lost {result['lost']}, double {result['double']}"
+    text += f"; lost {result['lost']}, double {result['double']}"
+    for tier in result.get("tiers", ()):
+        text += f"\n{tier['tier']}, answers of at most epsilon {tier['epsilon']:.3g}: {tier['windows']} windows, "
+        text += f"{tier['inside']} of {tier['truths']} truths inside"
+        text += "" if tier["band"] is None else f", bands of {tier['band']:.3f}"
+    return "\n".join([text, *lines_of(result["standing"])]) if "standing" in result else text

@@ -1,4 +1,4 @@
-"""`thaw device`: show what left a device, what it cost and means."""
+"""`thaw device`: be a device; show what left one, what it cost and means."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,13 +15,80 @@ from producers.clock import system_clock
 from producers.device.ledger import Ledger, LedgerError
 from producers.device.page import page_of
 from producers.device.statement import SUSPICION, Level, Statement, as_data, meaning, read_statement
+from streams.cli.terminal.parameters import FiniteRange
+from streams.device.process import Wanted, run_device
+from streams.settings import LOGS, load_settings, settings_options
 
 _MOST_WINDOWS = 10
 
 
 @click.group("device")
 def command() -> None:
-    """Read the ledger of a device, as its owner."""
+    """Run a device, or read the ledger of one, as its owner."""
+
+
+def _default_ledger() -> Path:
+    state = os.environ.get("STATE_DIRECTORY") or os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / ("" if "STATE_DIRECTORY" in os.environ else "thaw") / "ledger.sqlite"
+
+
+@command.command("run")
+@click.option(
+    "--survey",
+    "urls",
+    multiple=True,
+    metavar="URL",
+    help="Address of a survey at a gateway, such as https://reports.example/v1/surveys/ID; repeatable.",
+)
+@click.option(
+    "--value-command",
+    "commands",
+    multiple=True,
+    metavar="CMD",
+    help="Shell command that prints the value of a survey, one for each --survey, in their order. It is run once per "
+    "window, with THAW_SURVEY_ID and THAW_SURVEY_NAME. No output: this window is not answered.",
+)
+@click.option("--client-reports", metavar="URL", help="Survey to answer about what could not be sent.")
+@click.option(
+    "--ledger",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=_default_ledger,
+    show_default=False,
+    help="Ledger; default: $STATE_DIRECTORY/ledger.sqlite, or thaw/ledger.sqlite in the user's state folder.",
+)
+@click.option("--key", metavar="BASE64", help="Public key that signs surveys; others are refused then.")
+@click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File of the gateway's token.")
+@click.option("--ca", type=click.Path(dir_okay=False, path_type=Path), help="CA of the gateway; default: the system's.")
+@click.option("--cert", type=click.Path(dir_okay=False, path_type=Path), help="Certificate and key to show (PEM).")
+@click.option(
+    "--value-key",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File with 32 random bytes or more, not beside the ledger: levels that a survey adds later are released then. "
+    "What they are drawn from is kept sealed with it until windows expire.",
+)
+@click.option("--cap", "caps", multiple=True, metavar="NAME=EPSILON", help="Most per window of a survey; repeatable.")
+@click.option("--lifetime", type=FiniteRange(0, 1e9), help="Most in the device's life, over all surveys; default 100.")
+@click.option("--unlock", metavar="'E per TIME'", help="How much of that may be spent over time, such as 1 per day.")
+@click.option(
+    "--catch-up",
+    default=60,
+    show_default=True,
+    type=click.IntRange(1, 100_000),
+    help="Most reports a minute, such as after a long time offline.",
+)
+@settings_options(*LOGS)
+def run_command(urls: tuple[str, ...], commands: tuple[str, ...], **given: Any) -> None:
+    """Answer surveys until stopped: fetch them, ask a command for values, send through their gateway.
+
+    Everything is in the ledger before it is sent: stop it, kill it or pull the plug at any time, and start it again.
+    Values are never logged, and never stored but sealed with the key of --value-key.
+    """
+    load_settings({name: given.pop(name) for name in LOGS})
+    if not urls or len(urls) != len(commands):
+        raise click.UsageError(
+            f"give one --value-command for each --survey; got {len(urls)} surveys and {len(commands)} commands"
+        )
+    run_device(Wanted(urls=urls, commands=commands, **given))
 
 
 @command.command("show")
@@ -61,7 +129,7 @@ def off_command(ledger: Path) -> None:
     What has left before stays counted.
     """
     opened, before = _opened(ledger)
-    opened.wipe()
+    opened.wipe(system_clock())
     opened.close()
     windows = sum(len(survey.windows) for survey in before.surveys)
     click.echo(
@@ -117,6 +185,10 @@ def show(statement: Statement, suspicion: float) -> None:
             for level in window.levels:
                 click.echo(f"    level {_epsilon(level.epsilon)}: {_when(level)}")
             click.echo(f"    paid {window.paid:.6g}: {meaning(window.epsilon, suspicion)}")
+            if window.withdrawn_ms is not None:
+                click.echo(
+                    f"    taken back {_moment(window.withdrawn_ms)}: not counted any more; what was seen was seen"
+                )
             if window.following is not None:
                 click.echo(
                     f"    one more level ({_epsilon(window.following.epsilon)}) would cost "

@@ -34,6 +34,8 @@ from streams.windows.settled import unsettled_windows
 from streams.windows.shown_views import WORDING
 
 Found = list[tuple[Survey, list[EstimateRecord]]]
+Counted = Callable[[Found], int | None]
+"""Says before which time all reports are counted, if these are the newest estimates."""
 Form = Literal["records", "csv", "json", "parquet"]
 """Data that is printed: stored records as JSON (--json), or a table with one row per value."""
 
@@ -85,7 +87,7 @@ def command(survey: str | None, windows: int | None, watch: bool, every: float, 
     settings = load_settings(flags)
     folder = settings.surveys_folder
     store = open_store(settings)
-    reader = Reader(store, SurveyFolder(folder, system_clock()))
+    reader = Reader(store, SurveyFolder(folder, system_clock()), heartbeats=store.heartbeats)
     count = windows or (_WINDOWS_OF_DATA if form else _WINDOWS_SHOWN)
 
     def read() -> Found:
@@ -93,25 +95,29 @@ def command(survey: str | None, windows: int | None, watch: bool, every: float, 
         more = 0 if form else 1
         return [(item, reader.windows(item.id, count + more * unsettled_windows(item))) for item in wanted]
 
+    def counted(found: Found) -> int | None:
+        return reader.counted_ms(record for _, some in found for record in some)
+
     found = read()
     if view is not None:
-        found = with_view(found, view, Likelihoods(store.states), named=survey is not None, whole=form is not None)
+        likelihoods, whole = Likelihoods(store.states), form is not None
+        found = with_view(found, view, likelihoods, named=survey is not None, whole=whole, counted_ms=counted(found))
     if watch:
         looks = _looks(found, read, every)
         with contextlib.suppress(KeyboardInterrupt):
             if form:
-                _watch_data(looks, form, view)
+                _watch_data(looks, form, view, counted)
             else:
-                _watch_view(looks, view)
+                _watch_view(looks, view, counted)
     elif form:
-        data = _data(found, form, view)
+        data = _data(found, form, view, counted)
         if output is None:
             click.echo(data, nl=False)
         else:
             _write(output, data)
     else:
         console = _console()
-        console.print(*_views(found, console, view), sep="\n")
+        console.print(*_views(found, console, view, counted), sep="\n")
     return 0
 
 
@@ -150,11 +156,11 @@ def _write(output: Path, data: bytes) -> None:
         raise
 
 
-def _data(found: Found, form: Form, view: ViewName | None) -> bytes:
+def _data(found: Found, form: Form, view: ViewName | None, counted: Counted) -> bytes:
     """Return all that was found, to be written at once."""
     if form == "records":
         return msgspec.json.encode([record for _, some in found for record in some]) + b"\n"
-    rows = _rows(found, _counted_ms(found), view)
+    rows = _rows(found, counted(found), view)
     if form == "parquet":
         return parquet_bytes(rows)
     return csv_text(rows).encode() if form == "csv" else msgspec.json.encode(rows) + b"\n"
@@ -165,8 +171,8 @@ def _rows(found: Found, counted_ms: int | None, view: ViewName | None) -> list[E
     return [row for item, some in found for row in rows_of(item, some, now_ms, counted_ms, view)]
 
 
-def _counted_ms(found: Found) -> int | None:
-    """Return when the newest estimate was computed: what `window_state` asks for."""
+def _newest(found: Found) -> int | None:
+    """Return when the newest estimate was computed."""
     return max((record.computed_ms for _, some in found for record in some), default=None)
 
 
@@ -182,7 +188,9 @@ def _looks(first: Found, read: Callable[[], Found], every_seconds: float) -> Ite
             trouble = f"Redis does not answer: {error}"
 
 
-def _watch_data(looks: Iterable[tuple[Found, str]], form: Form, view: ViewName | None = None) -> None:
+def _watch_data(
+    looks: Iterable[tuple[Found, str]], form: Form, view: ViewName | None = None, counted: Counted = _newest
+) -> None:
     """Print every estimate once, and again when it has changed."""
     seen: dict[tuple[str, int], int] = {}
     told, head = "", True
@@ -194,7 +202,7 @@ def _watch_data(looks: Iterable[tuple[Found, str]], form: Form, view: ViewName |
             place = record.survey, record.window_start_ms
             if seen.get(place) != record.computed_ms:
                 seen[place] = record.computed_ms
-                rows = _rows([(item, [record])], _counted_ms(found), view)
+                rows = _rows([(item, [record])], counted(found), view)
                 if form == "csv":
                     click.echo(csv_text(rows, head=head), nl=False)
                 else:
@@ -203,16 +211,16 @@ def _watch_data(looks: Iterable[tuple[Found, str]], form: Form, view: ViewName |
                 head = False
 
 
-def _watch_view(looks: Iterable[tuple[Found, str]], view: ViewName | None) -> None:
+def _watch_view(looks: Iterable[tuple[Found, str]], view: ViewName | None, counted: Counted) -> None:
     console = _console()
     with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
         for found, trouble in looks:
             status = Text(trouble, style="bold red") if trouble else Text("Ctrl-C to stop", style="dim")
-            live.update(Group(*_views(found, console, view), status), refresh=True)
+            live.update(Group(*_views(found, console, view, counted), status), refresh=True)
 
 
-def _views(found: Found, console: Console, view: ViewName | None) -> list[RenderableType]:
-    counted_ms = _counted_ms(found)
+def _views(found: Found, console: Console, view: ViewName | None, counted: Counted) -> list[RenderableType]:
+    counted_ms = counted(found)
     return [survey_view(item, some, system_clock(), counted_ms, _signs(console), view) for item, some in found]
 
 

@@ -36,7 +36,7 @@ class _Topic(NamedTuple):
 @folder_argument
 @click.option("--dry-run", is_flag=True, help="Print which offsets would be exported; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@settings_options(*KAFKA, "surveys", "prefix")
+@settings_options(*KAFKA, "surveys", "prefix", "reports")
 def command(folder: Path, dry_run: bool, as_json: bool, **flags: Any) -> int:
     """Write the topics of reports and estimates as Parquet files into FOLDER, up to the ends that they have now.
 

@@ -13,6 +13,7 @@ from producers.clock import system_clock
 from producers.survey.folder import SurveyFolder
 from streams.connections import server_tls
 from streams.exporter.alert_states import PrometheusAlerts
+from streams.exporter.audiences import NamelessHeartbeats, TierSurveys, tier_tokens
 from streams.exporter.listen import serve
 from streams.exporter.reader import Reader
 from streams.exporter.server import make_app
@@ -36,9 +37,11 @@ REDIS_SECONDS: Final = 2.0
     "exporter_port",
     "exporter_cert",
     "exporter_key",
+    "tier_tokens",
     "value_limit",
     "prometheus",
     "runbooks",
+    "demo_gateway",
     "insecure",
     *LOGS,
 )
@@ -46,7 +49,7 @@ def command(**flags: Any) -> None:
     """Serve the page, /metrics, /healthz and /api/v1 from what is in Redis.
 
     With THAW_TOKEN set (a variable only, since flags are visible to all users of the machine), /metrics and /api
-    require it.
+    require it; tokens in the file THAW_TIER_TOKENS see tiers of surveys alone.
     """
     settings = load_settings(flags)
     run_exporter(settings)
@@ -61,11 +64,17 @@ def run_exporter(settings: Settings) -> None:
                 "listen on 127.0.0.1, or say --insecure"
             )
         logger.warning("anyone who can reach %s can read the estimates: --insecure and no THAW_TOKEN", settings.bind)
-    tls = server_tls(settings)
+    tls, tokens = server_tls(settings), tier_tokens(settings)
     store = open_store(settings, timeout_seconds=REDIS_SECONDS)
     folder = SurveyFolder(settings.surveys_folder, system_clock(), keep_removed=False)
     reader = Reader(store, folder, heartbeats=store.heartbeats)
-    views = Views(reader, truths=read_truths(settings, timeout_seconds=REDIS_SECONDS))
+    truths = read_truths(settings, timeout_seconds=REDIS_SECONDS)
+    views = Views(reader, truths=truths)
+    unnamed = NamelessHeartbeats(store.heartbeats)
+    tiers = {
+        tier: Views(Reader(store, TierSurveys(folder, tier), heartbeats=unnamed), truths=truths)
+        for tier in sorted(set(tokens.values()))
+    }
     alerts = PrometheusAlerts(settings.prometheus) if settings.prometheus else None
     app = make_app(
         reader,
@@ -74,6 +83,9 @@ def run_exporter(settings: Settings) -> None:
         alerts=alerts,
         token=settings.token,
         runbooks=settings.runbooks,
+        demo_gateway=settings.demo_gateway,
+        tiers=tiers,
+        tokens=tokens,
     )
     family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:

@@ -1,4 +1,4 @@
-"""`thaw fleet`: simulate devices that report to Kafka."""
+"""`thaw fleet`: simulate devices that report to Kafka, or through a gateway."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ from producers.survey.survey import load_survey
 from streams.cli.terminal.parameters import FiniteRange
 from streams.local.fleet import FleetEndedError, FleetError, FleetOptions, run_fleet
 from streams.settings import KAFKA, LOGS, REDIS, Settings, load_settings, settings_options
+from streams.urls import is_web_address, without_secrets
+
+LIVE_TICK_MS, FAST_TICK_MS = 100, 2_000
+"""Shorter: smaller frames, which cost fleet, broker and workers more; longer: reports that are due wait."""
 
 
 @click.command("fleet")
@@ -60,7 +64,11 @@ from streams.settings import KAFKA, LOGS, REDIS, Settings, load_settings, settin
 @click.option(
     "--first-window-ms", type=click.IntRange(0, 1 << 53), help="Start of the first window; needed to continue a fleet."
 )
-@click.option("--tick-ms", default=100, show_default=True, type=click.IntRange(1, 60_000))
+@click.option(
+    "--tick-ms",
+    type=click.IntRange(1, 60_000),
+    help=f"Reports that are due within it are sent together; default: {LIVE_TICK_MS}, with --pace fast {FAST_TICK_MS}.",
+)
 @click.option(
     "--journal", type=click.Path(file_okay=False), help="Folder to record which reports the broker has acknowledged."
 )
@@ -74,7 +82,9 @@ from streams.settings import KAFKA, LOGS, REDIS, Settings, load_settings, settin
     "--api-version", help="Kafka protocol version, such as 2.3, for brokers that do not announce it (the embedded one)."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the number of reports sent as one JSON object.")
-@settings_options(*KAFKA, *REDIS, "prefix", "surveys", *LOGS)
+@click.option("--gateway", help="Send through the gateway at this address instead of to the broker.")
+@click.option("--dealer", help="Every device asks the dealer at this address for a card before it answers.")
+@settings_options(*KAFKA, *REDIS, "prefix", "reports", "surveys", *LOGS)
 def command(
     files: tuple[str, ...],
     devices: int,
@@ -88,10 +98,12 @@ def command(
     processes: int,
     canary: bool,
     first_window_ms: int | None,
-    tick_ms: int,
+    tick_ms: int | None,
     journal: str | None,
     truth: bool,
     api_version: str | None,
+    gateway: str | None,
+    dealer: str | None,
     as_json: bool,
     **flags: Any,
 ) -> None:
@@ -116,12 +128,18 @@ def command(
         live=pace == "live",
         canary=canary,
         first_window_ms=first_window_ms,
-        tick_ms=tick_ms,
+        tick_ms=tick_ms or (LIVE_TICK_MS if pace == "live" else FAST_TICK_MS),
         journal=journal,
         truth=truth,
         processes=processes,
+        gateway=_checked_address("--gateway", "reports", gateway),
+        dealer=_checked_address("--dealer", "dealer", dealer),
         api_version=_parse_version(api_version),
     )
+    _run(options, as_json=as_json)
+
+
+def _run(options: FleetOptions, *, as_json: bool) -> None:
     click.echo(f"seed {options.seed}", err=True)
     started = time.monotonic()
     try:
@@ -149,6 +167,12 @@ def _default_files(settings: Settings, *, canary: bool) -> tuple[str, ...]:
     if not found:
         raise click.UsageError(f"no {'canary' if canary else 'survey'} file in {settings.surveys_folder}; name one")
     return tuple(found)
+
+
+def _checked_address(flag: str, host: str, url: str | None) -> str:
+    if url is not None and not is_web_address(url):
+        raise click.BadParameter(f"{flag} must be like https://{host}.example; got {without_secrets(url)!r}")
+    return url or ""
 
 
 def _parse_jump(text: str | None) -> tuple[int, int, float] | None:

@@ -42,6 +42,7 @@ LEVEL_VARIABLE: Final = "THAW_LOG_LEVEL"
 EXTRAS = {
     "alerts": "exporter",
     "audit": "audit",
+    "bulletin": "bulletin",
     "deadletters": "worker",
     "dealer": "dealer",
     "demo": "demo",
@@ -50,6 +51,8 @@ EXTRAS = {
     "export": "export",
     "exporter": "exporter",
     "fleet": "demo",
+    "gateway": "gateway",
+    "market": "market",
     "plan": "survey",
     "rebuild": "worker",
     "recount": "export",

@@ -87,7 +87,12 @@ class Duration(click.ParamType):
 @click.option("--values", help="Without SURVEY: a number of values, or their names separated by commas.")
 @click.option("--sensitive", help="Which values are sensitive: a number (the first ones), or names.")
 @click.option("--mechanism", help="Without SURVEY: name of the mechanism, see docs/mechanisms.md.")
-@click.option("--parameter", multiple=True, metavar="NAME=VALUE", help="Parameter of the mechanism; may be repeated.")
+@click.option(
+    "--parameter",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Parameter of the mechanism, as in a survey file: theta=0.6, 'tags=[\"home\"]'; may be repeated.",
+)
 @click.option("--epsilon", type=Numbers(), help="Without SURVEY: the ladder of levels, such as 0.5,1,2.")
 @click.option("--opens", help="Without SURVEY: when the rungs open, such as 0s,1d,3d; default: a window apart.")
 @click.option("--window", type=Duration(), help="Without SURVEY: length of a window; default 1d.")
@@ -152,15 +157,19 @@ def _planned(named: str | None, given: dict[str, Any]) -> Plan:
     """Return the plan: of a survey where there is one, of the goals that are asked for."""
     plan = Plan(Assumed(**{name: given[name] for name in Assumed.__dataclass_fields__}), given["plot"] is not None)
     if named is not None:
-        taken = [name for name in _OUTLINE if given[name]]
+        taken = [name for name in _OUTLINE if given[name] not in (None, ())]
         if taken:
             raise click.UsageError(f"--{taken[0]} outlines a survey, and SURVEY names one; use one of the two")
         survey: Survey | None = survey_called(named, load_settings({"surveys": given["surveys"]}))
     else:
         survey = _outlined(given)
+    if given["sensitive"] and not given["comparing"] and survey is not None:
+        has_its_own = "sensitive" in type(survey.mechanism).parameters
+        if named is not None or (not has_its_own and given["within"] is None):
+            raise click.UsageError("--sensitive changes nothing here: add --compare, or leave it out")
     if survey is not None:
         add_survey(plan, survey)
-    values = survey.mechanism.labels if survey is not None else value_names(given["values"] or "")
+    values = survey.mechanism.labels if survey is not None else _values(given)
     if given["comparing"]:
         ladder = survey.mechanism.ladder if survey is not None else given["epsilon"]
         if not ladder:
@@ -196,18 +205,23 @@ def _outlined(given: dict[str, Any]) -> Survey | None:
             return None
         raise click.UsageError("--epsilon is missing: the ladder of levels, such as --epsilon 0.5,1,2")
     ladder = given["epsilon"]
-    window_ms = given["window"] or DAY_MS
+    window_ms = DAY_MS if given["window"] is None else given["window"]
     opens = given["opens"].split(",") if given["opens"] else []
     default = [rung * window_ms for rung in range(len(ladder))] if len(ladder) > 1 else []
     try:
         opens_ms = [parse_duration(part) for part in opens] or default
     except ValueError as error:
         raise ValueError(f"opens: {error}; got {given['opens']!r}") from None
-    values = value_names(given["values"] or "")
+    values = _values(given)
     mechanism = given["mechanism"] or "grr"
     parameters = _parameters(given, values, mechanism)
     assume: RungAssumption = given["assume"] or "any"
     return Draft(values, mechanism, ladder, tuple(opens_ms), window_ms, None, assume, parameters).survey()
+
+
+def _values(given: dict[str, Any]) -> tuple[str, ...]:
+    """Return the values that are outlined; there are none of a mean."""
+    return () if given["values"] is None else value_names(given["values"])
 
 
 def _parameters(given: dict[str, Any], values: Sequence[str], mechanism: str) -> dict[str, Any]:
@@ -244,7 +258,8 @@ def _sought(given: dict[str, Any], values: Sequence[str], survey: Survey | None)
     elif given["sensitive"]:
         named = (*CANDIDATES, *SENSITIVE_CANDIDATES)
     mechanisms = tuple((name, _parameters(given, values, name)) for name in named)
-    return Sought(tuple(values), mechanisms, given["window"] or DAY_MS, given["assume"] or "any")
+    window_ms = DAY_MS if given["window"] is None else given["window"]
+    return Sought(tuple(values), mechanisms, window_ms, given["assume"] or "any")
 
 
 def _draw(charts: Sequence[Chart], path: Path) -> None:

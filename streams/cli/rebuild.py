@@ -14,7 +14,8 @@ from producers.survey.folder import SurveyFolder
 from producers.survey.survey import Survey
 from streams.cli.terminal.partitions import check_partitions
 from streams.cli.terminal.surveys import surveys_named
-from streams.cli.terminal.windows import ProgressLines, check_start, shown_start, window_option
+from streams.cli.terminal.times import shown_start
+from streams.cli.terminal.windows import ProgressLines, check_start, window_option
 from streams.kafka.reader import TopicReader
 from streams.kafka.topic_state import TopicWatch
 from streams.repair.rebuild import Progress, Rebuilder, WindowCount
@@ -30,7 +31,7 @@ from streams.worker.topic_source import OtherClusterError, counted_since
 @click.option("--replace", is_flag=True, help="Replace a stored count that differs.")
 @click.option("--dry-run", is_flag=True, help="With --replace: print what would be replaced; replace nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@settings_options(*KAFKA, *REDIS, "surveys", "prefix", "partitions")
+@settings_options(*KAFKA, *REDIS, "surveys", "prefix", "reports", "partitions")
 def command(survey: str, window: int | None, replace: bool, dry_run: bool, as_json: bool, **flags: Any) -> int:
     """Count SURVEY (a name or an id) again from Kafka alone, and compare with what is stored.
 

@@ -34,7 +34,7 @@ from streams.store.redis import RedisStore
 @click.option("--survey", help="Only the survey with this name or id.")
 @window_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@settings_options(*REDIS, "surveys", "prefix")
+@settings_options(*REDIS, "surveys", "prefix", "reports")
 def command(
     folder: Path, engine: str, master: str | None, survey: str | None, window: int | None, as_json: bool, **flags: Any
 ) -> int:
@@ -47,7 +47,8 @@ def command(
     if master is not None and engine != "spark":
         raise click.UsageError(f"--master is for --engine spark; got --master {master} and --engine {engine}")
     known = SurveyFolder(settings.surveys_folder, system_clock()).surveys(system_clock())
-    wanted = surveys_named(known, survey, settings.surveys_folder)
+    # An export holds reports of whole surveys; what tiers know follows from them.
+    wanted = surveys_named([one for one in known if one.tier is None], survey, settings.surveys_folder)
     check_start(window, wanted)
     store = open_store(settings)
     export = ExportFolder(folder)

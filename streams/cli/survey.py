@@ -75,6 +75,7 @@ def as_data(explanation: Explanation) -> dict[str, Any]:
     survey = explanation.survey
     return {
         "id": survey.id,
+        "edition": survey.edition,
         "mechanism": survey.mechanism.name,
         "epsilon": _finite(explanation.epsilon_per_window),
         "warnings": list(explanation.warnings),
@@ -90,6 +91,10 @@ def as_data(explanation: Explanation) -> dict[str, Any]:
         "jitter_ms": survey.jitter_ms,
         "rungs_assumed": survey.rungs,
         "end_ms": survey.end_ms,
+        "owner": survey.registry.owner,
+        "purpose": survey.registry.purpose,
+        "expires_ms": survey.registry.expires_ms,
+        "review": survey.registry.review,
         "method": survey.method,
         "least_devices": survey.publication.least_devices,
         "totals_only": survey.publication.totals_only,
@@ -113,6 +118,7 @@ def as_data(explanation: Explanation) -> dict[str, Any]:
             }
             for rung in explanation.rungs
         ],
+        "choices": list(survey.mechanism.choices()),
         "attackers": [
             {
                 "sees": attacker.sees,
@@ -128,7 +134,7 @@ def as_data(explanation: Explanation) -> dict[str, Any]:
 def show(explanation: Explanation, console: Console) -> None:
     """Print the explanation for a person."""
     survey = explanation.survey
-    console.print(f"[bold]{survey.id}[/bold]  {survey.mechanism.name}", highlight=False)
+    console.print(f"[bold]{survey.edition}[/bold]  {survey.mechanism.name}", highlight=False)
     console.print(survey.question, style="italic", highlight=False, markup=False)
     console.print()
     for sentence in explanation.sentences:
@@ -137,7 +143,8 @@ def show(explanation: Explanation, console: Console) -> None:
     table = Table(title="If all users are on one rung", title_justify="left")
     for heading in ("rung", "epsilon asked", "delivered", "opens"):
         table.add_column(heading, justify="right")
-    kinds = list(explanation.rungs[0].truths)
+    # On a rung where every value is sensitive there are no others.
+    kinds = list(dict.fromkeys(kind for rung in explanation.rungs for kind in rung.truths))
     for kind in kinds:
         table.add_column("tells the truth" if len(kinds) == 1 else f"tells {kind}", justify="right")
     for users in USERS:
@@ -145,12 +152,15 @@ def show(explanation: Explanation, console: Console) -> None:
     for rung in explanation.rungs:
         opens = "on demand" if survey.on_demand else f"end + {format_duration(rung.opens_ms)}"
         opens = "at once" if rung.rung == 0 else opens
-        truths = [f"{rung.truths[kind]:.1%}" for kind in kinds]
+        truths = [f"{rung.truths[kind]:.1%}" if kind in rung.truths else "" for kind in kinds]
         delivered = "unbounded" if math.isinf(rung.epsilon) else f"{rung.epsilon:.6g}"
         widths = [scale.short(width) for width in rung.half_widths or ()] or [""] * len(USERS)
         table.add_row(str(rung.rung), f"{rung.epsilon_asked:.6g}", delivered, opens, *truths, *widths)
     console.print()
     console.print(table)
+    if not survey.mechanism.leading.all():
+        about = f"± is about the {survey.mechanism.quantities[0].meaning}; thaw plan has the other quantities."
+        console.print(about, highlight=False, markup=False)
     if explanation.attackers:
         known = Table(title="What an attacker learns about one person", title_justify="left")
         known.add_column("who sees")

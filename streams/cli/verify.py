@@ -18,6 +18,7 @@ from streams.cli.terminal.verdicts import closing_line, print_verdicts
 from streams.cli.terminal.windows import ProgressLines, check_start, window_option
 from streams.kafka.reader import TopicReader
 from streams.kafka.topic_state import TopicWatch
+from streams.kafka.topics import tier_topics
 from streams.repair.export_files import ExportFolder, Part
 from streams.repair.verify import Verdict, Verifier, published, stored
 from streams.settings import KAFKA, REDIS, Settings, load_settings, settings_options
@@ -45,7 +46,7 @@ Exported = tuple[ExportFolder, list[Part]]
     help="Count from this export (`thaw export`) instead of Kafka, and check the estimates in it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@settings_options(*KAFKA, *REDIS, "surveys", "prefix")
+@settings_options(*KAFKA, *REDIS, "surveys", "prefix", "reports")
 def command(
     survey: str | None, window: int | None, source: str, export: Path | None, as_json: bool, **flags: Any
 ) -> int:
@@ -102,8 +103,11 @@ def _estimates(
         from streams.repair.export_bus import ExportedEstimates
 
         return published(ExportedEstimates(*exported))
-    with TopicReader(settings, settings.estimates_topic) as reader:
-        return published(reader)
+    found: dict[tuple[str, int], EstimateRecord] = {}
+    for topic in [settings.estimates_topic, *tier_topics(settings, [survey.whole for survey in surveys])]:
+        with TopicReader(settings, topic) as reader:
+            found |= published(reader)
+    return found
 
 
 def _verify(
@@ -113,7 +117,7 @@ def _verify(
     if exported is not None:
         from streams.repair.export_bus import ExportedReports
 
-        bus = ExportedReports(*exported, survey)
+        bus = ExportedReports(*exported, survey.whole)
         return _checked(
             Verifier(bus, survey, partitions=bus.partitions, topic_id=bus.topic_id, tell=tell), tell, records
         )

@@ -18,8 +18,11 @@ from streams.worker.process import ConfigurationError, run_worker
     *REDIS,
     "surveys",
     "prefix",
+    "reports",
+    "draining",
     "group",
     "instance",
+    "driver",
     "partitions",
     "strict",
     "cache_mib",
@@ -28,6 +31,7 @@ from streams.worker.process import ConfigurationError, run_worker
     "bind",
     "worker_port",
     "insecure",
+    "tracing",
     *LOGS,
 )
 def command(**flags: Any) -> int:

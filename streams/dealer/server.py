@@ -17,14 +17,16 @@ from prometheus_client import CollectorRegistry, Counter, exposition
 
 from producers.clock import Clock, system_clock
 from producers.survey.survey import Survey
-from streams.dealer.state import Card, DealerState
+from producers.wire.cards import CLAIM_BYTES, Dealt
+from streams.dealer.state import Ask, Card, DealerState
 from streams.metrics import TABLE
 
 logger = logging.getLogger(__name__)
 
-CLAIM_BYTES: Final = 16
 MOST_BYTES: Final = 1_024
 """Longest body of a request."""
+MOST_AT_ONCE: Final = 500
+"""Requests of one transaction. Fewer: more waits for the disk; more: the first of many waits for all of them."""
 FORGET_SECONDS: Final = 60.0
 """Time between two looks for windows whose cards can be forgotten."""
 
@@ -44,13 +46,6 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     claim: str
 
 
-class Dealt(msgspec.Struct, frozen=True):
-    """The answer: the block, and the face of the card, 1 to L."""
-
-    block: int
-    card: int
-
-
 class RefusedError(Exception):
     """No card is dealt: status, short reason for the counter, sentence for the device."""
 
@@ -60,7 +55,7 @@ class RefusedError(Exception):
 
 
 class Dealer:
-    """Judges requests and deals. One thread uses the file, so that cards are dealt one after the other."""
+    """Judges requests and deals. For one thread at a time."""
 
     def __init__(self, state: DealerState, surveys: Surveys, clock: Clock = system_clock) -> None:
         self._state, self._surveys, self._clock = state, surveys, clock
@@ -73,12 +68,24 @@ class Dealer:
         self._dealt = counter("thaw_dealer_cards_total")
         self._refused = counter("thaw_dealer_refused_total")
 
-    def deal(self, body: bytes) -> Dealt:
-        """Deal a card to a request.
+    def deal(self, bodies: Sequence[bytes]) -> list[Dealt | RefusedError]:
+        """Deal a card to every request, all in one transaction, or say why there is none."""
+        judged = [self._judged(body) for body in bodies]
+        asks = [one for one in judged if isinstance(one, Ask)]
+        cards = iter(self._state.deal(asks) if asks else [])
+        answers = [self._answer(one, next(cards)) if isinstance(one, Ask) else one for one in judged]
+        for answer in answers:
+            if isinstance(answer, RefusedError):
+                self._refused.labels(answer.reason).inc()
+        return answers
 
-        Raises:
-            RefusedError: there is none for it.
-        """
+    def _judged(self, body: bytes) -> Ask | RefusedError:
+        try:
+            return self._ask(body)
+        except RefusedError as error:
+            return error
+
+    def _ask(self, body: bytes) -> Ask:
         try:
             request = msgspec.json.decode(body, type=Request)
             claim = binascii.unhexlify(request.claim)
@@ -87,11 +94,13 @@ class Dealer:
         if len(claim) != CLAIM_BYTES:
             raise RefusedError(400, "malformed", f"a claim has {CLAIM_BYTES} bytes in hexadecimal; got {len(claim)}")
         survey = self._survey(request)
-        mechanism = survey.mechanism
-        card = self._state.deal(survey.id, request.window_ms, claim, mechanism.cards, mechanism.groups)
+        return Ask(survey.id, request.window_ms, claim, survey.mechanism.cards, survey.mechanism.groups)
+
+    def _answer(self, ask: Ask, card: Card | None) -> Dealt | RefusedError:
         if card is None:
-            raise RefusedError(409, "used up", "all cards of this window are dealt; this device does not answer in it")
-        self._note(survey, card)
+            return RefusedError(409, "used up", "all cards of this window are dealt; this device does not answer in it")
+        if not card.again:
+            self._dealt.labels(ask.survey).inc()
         return Dealt(card.block, card.face)
 
     def _survey(self, request: Request) -> Survey:
@@ -100,19 +109,11 @@ class Dealer:
         if survey is None or not survey.mechanism.cards:
             raise RefusedError(404, "survey", f"no survey {request.survey!r} with cards is known here; check its id")
         start, end = request.window_ms, survey.windows.end(request.window_ms)
-        if start % survey.windows.step_ms or not survey.asks(start):
+        if start % survey.windows.step_ms or not survey.asks(start, now_ms):
             raise RefusedError(409, "window", "the survey has no such window; ask for the one that is open")
         if not start - survey.skew_ms <= now_ms < end + survey.skew_ms:
             raise RefusedError(409, "window", "cards are dealt while a window is open; ask for the one that is open")
         return survey
-
-    def _note(self, survey: Survey, card: Card) -> None:
-        if not card.again:
-            self._dealt.labels(survey.id).inc()
-
-    def refuse(self, error: RefusedError) -> None:
-        """Count a refusal."""
-        self._refused.labels(error.reason).inc()
 
     def forget(self) -> int:
         """Forget the cards of windows for which none is dealt any more; return how many."""
@@ -123,21 +124,71 @@ class Dealer:
         return forgotten
 
 
+class Desk:
+    """Where requests wait. All that wait are dealt to in one transaction, so that they wait for the disk once.
+
+    Judging and dealing, and the forgetting of windows that are over, happen in one thread, one after the other: a
+    request that was judged while its window was open is never dealt to after the window was forgotten.
+    """
+
+    def __init__(self, dealer: Dealer) -> None:
+        self._dealer = dealer
+        self._thread = ThreadPoolExecutor(1, "deals")
+        self._waiting: list[tuple[bytes, asyncio.Future[Dealt | RefusedError]]] = []
+        self._working: asyncio.Task[None] | None = None
+
+    async def deal(self, body: bytes) -> Dealt | RefusedError:
+        """Wait for the answer to one request.
+
+        Raises:
+            sqlite3.Error: the file cannot be written; nothing was dealt.
+        """
+        answer: asyncio.Future[Dealt | RefusedError] = asyncio.get_running_loop().create_future()
+        self._waiting.append((body, answer))
+        if self._working is None or self._working.done():
+            self._working = asyncio.create_task(self._work())
+        return await answer
+
+    async def _work(self) -> None:
+        while self._waiting:
+            taken, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
+            loop = asyncio.get_running_loop()
+            try:
+                found = await loop.run_in_executor(self._thread, self._dealer.deal, [body for body, _ in taken])
+            except sqlite3.Error as error:
+                logger.error("no card is dealt: the file cannot be written (%s)", error)
+                for _, answer in taken:
+                    if not answer.done():
+                        answer.set_exception(error)
+                continue
+            for (_, answer), dealt in zip(taken, found, strict=True):
+                if not answer.done():  # a client that left has cancelled it
+                    answer.set_result(dealt)
+
+    async def forget(self) -> None:
+        """Forget, again and again, what nobody may ask for any more."""
+        while True:
+            with suppress(sqlite3.Error):
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._dealer.forget)
+            await asyncio.sleep(FORGET_SECONDS)
+
+    def close(self) -> None:
+        """Finish what was begun."""
+        self._thread.shutdown()
+
+
 def make_app(dealer: Dealer) -> web.Application:
     """Return the application."""
-    one_thread = ThreadPoolExecutor(1, "deals")
+    desk = Desk(dealer)
 
     async def deal(request: web.Request) -> web.Response:
         body = await request.read()
-        loop = asyncio.get_running_loop()
         try:
-            dealt = await loop.run_in_executor(one_thread, dealer.deal, body)
-        except RefusedError as error:
-            dealer.refuse(error)
-            return web.json_response({"error": str(error)}, status=error.status)
-        except sqlite3.Error as error:
-            logger.error("no card is dealt: the file cannot be written (%s)", error)
+            dealt = await desk.deal(body)
+        except sqlite3.Error:
             return web.json_response({"error": "the dealer cannot write now; ask again"}, status=503)
+        if isinstance(dealt, RefusedError):
+            return web.json_response({"error": str(dealt)}, status=dealt.status)
         return web.Response(body=msgspec.json.encode(dealt), content_type="application/json")
 
     async def metrics(request: web.Request) -> web.Response:
@@ -148,17 +199,11 @@ def make_app(dealer: Dealer) -> web.Application:
         return web.Response(text="ok\n")
 
     async def forgetting(_app: web.Application) -> AsyncIterator[None]:
-        async def forget() -> None:
-            while True:
-                with suppress(sqlite3.Error):
-                    await asyncio.get_running_loop().run_in_executor(one_thread, dealer.forget)
-                await asyncio.sleep(FORGET_SECONDS)
-
-        task = asyncio.create_task(forget())
+        task = asyncio.create_task(desk.forget())
         yield
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        one_thread.shutdown()
+        desk.close()
 
     app = web.Application(client_max_size=MOST_BYTES)
     app.add_routes([web.post("/deal", deal), web.get("/metrics", metrics), web.get("/healthz", healthz)])

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -50,6 +50,16 @@ class Card:
     block: int
     face: int
     again: bool = False
+
+
+class Ask(NamedTuple):
+    """A claim for a card of one window, and the decks of its survey: the cards of one, and how many there are."""
+
+    survey: str
+    window_ms: int
+    claim: bytes
+    cards: tuple[int, ...]
+    blocks: int
 
 
 class DealerState:
@@ -90,31 +100,34 @@ class DealerState:
                 self._connection.execute("ROLLBACK")
             raise
 
-    def deal(self, survey: str, window_ms: int, claim: bytes, cards: tuple[int, ...], blocks: int) -> Card | None:
-        """Return the card of a claim: the one that it was dealt before, or a new one; None if all cards are dealt.
+    def deal(self, asked: Sequence[Ask]) -> list[Card | None]:
+        """Return the card of every claim: the one that it was dealt before, or a new one; None if all are dealt.
 
-        The commit comes before the return, so that a card that was handed out is never dealt again. A card whose
+        One commit for all of them, before the return: a card that was handed out is never dealt again. A card whose
         holder never answers stays dealt: the holder may still answer.
         """
         with self._transaction():
-            known = self._connection.execute(
-                "SELECT block, card FROM dealt WHERE survey = ? AND window_ms = ? AND claim = ?",
-                (survey, window_ms, claim),
-            ).fetchone()
-            if known is not None:
-                return Card(known[0], known[1], again=True)
-            block, left = self._deck(survey, window_ms, cards)
-            if block >= blocks:
-                return None
-            face = draw_card(left, self._bits)
-            left[face - 1] -= 1
-            self._connection.execute(
-                "INSERT OR REPLACE INTO decks VALUES (?, ?, ?, ?)",
-                (survey, window_ms, block, msgspec.json.encode(left)),
-            )
-            self._connection.execute(
-                "INSERT INTO dealt VALUES (?, ?, ?, ?, ?)", (survey, window_ms, claim, block, face)
-            )
+            return [self._card(ask) for ask in asked]
+
+    def _card(self, ask: Ask) -> Card | None:
+        known = self._connection.execute(
+            "SELECT block, card FROM dealt WHERE survey = ? AND window_ms = ? AND claim = ?",
+            (ask.survey, ask.window_ms, ask.claim),
+        ).fetchone()
+        if known is not None:
+            return Card(known[0], known[1], again=True)
+        block, left = self._deck(ask.survey, ask.window_ms, ask.cards)
+        if block >= ask.blocks:
+            return None
+        face = draw_card(left, self._bits)
+        left[face - 1] -= 1
+        self._connection.execute(
+            "INSERT OR REPLACE INTO decks VALUES (?, ?, ?, ?)",
+            (ask.survey, ask.window_ms, block, msgspec.json.encode(left)),
+        )
+        self._connection.execute(
+            "INSERT INTO dealt VALUES (?, ?, ?, ?, ?)", (ask.survey, ask.window_ms, ask.claim, block, face)
+        )
         return Card(block, face)
 
     def _deck(self, survey: str, window_ms: int, cards: tuple[int, ...]) -> tuple[int, list[int]]:

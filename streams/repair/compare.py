@@ -130,7 +130,7 @@ class ExportComparison:
     def _doubt(self, survey: Survey, unknown: set[bytes]) -> str:
         """Say why the reports of a survey in the export are not those that its file lets count; empty if they are."""
         again = "export again into another folder"
-        if survey.digest in unknown:
+        if not unknown.isdisjoint(survey.digests):
             return f"reports were exported while the survey was not known; {again}"
         rules = {part.surveys[survey.id] for part in self._parts if survey.id in part.surveys}
         if rules - {Rules.of(survey)}:
@@ -216,7 +216,7 @@ class ExportComparison:
 
     def _missing(self, one: _Window) -> str:
         """Say what the export lacks of a window that does not agree; empty if it should have everything."""
-        if (one.survey.digest, one.window_ms) in self._misplaced:
+        if any((digest, one.window_ms) in self._misplaced for digest in one.survey.digests):
             return "partitions were added to the topic, and reports from before lie where they do not belong now"
         for partition, held in self._source.held().items():
             if not holds_all(held, one.survey, one.window_ms, self._since_ms):

@@ -7,6 +7,7 @@ then the number of users for each rung, group and answer. Which reports may coun
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -46,6 +47,10 @@ _BY_BYTE: Final = """
     ) AS pieces
     GROUP BY 1, 2, 3, 4, 5, 6, 7
 """
+
+
+_MASTER: Final = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|spark://.+:\d+|yarn|k8s://.+")
+_LOGS: Final = Path(__file__).with_name("spark_logs.properties")
 
 
 class EngineError(OutsideError):
@@ -115,8 +120,8 @@ class DuckDB:
         try:
             self._connection.register("cuts", pa.table(columns))
             found = self._connection.execute(
-                "WITH reports AS (SELECT * FROM read_parquet($files, hive_partitioning = true, hive_types = "
-                f"{{'survey': VARCHAR, 'window_ms': BIGINT, 'shard': INTEGER}})) {query}",
+                "WITH reports AS (SELECT * FROM read_parquet($files, union_by_name = true, hive_partitioning = true, "
+                f"hive_types = {{'survey': VARCHAR, 'window_ms': BIGINT, 'shard': INTEGER}})) {query}",
                 {"files": [str(file) for file in files]},
             )
             while rows := found.fetchmany(10_000):
@@ -147,10 +152,16 @@ class Spark:
             ) from error
         if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
             raise EngineError("Spark needs Java 17, and there is no java here; install it, or set JAVA_HOME")
+        if not _MASTER.fullmatch(self._master):
+            raise EngineError(
+                f"Spark does not start with --master {self._master}; write local[N], local-cluster[N,CORES,MIB], "
+                "spark://HOST:PORT, yarn or k8s://URL"
+            )
         self._refusals: tuple[type[Exception], ...] = (PySparkException, *_java_errors())
         local = self._master.startswith("local")
         builder = SparkSession.builder.master(self._master).appName("thaw recount")
         options = {
+            "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGS.as_uri()}",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             # Names of folders are text; the columns are cast below.
@@ -164,7 +175,6 @@ class Spark:
             self._session: Any = builder.getOrCreate()
         except self._refusals as error:
             raise EngineError(f"Spark does not start with --master {self._master}: {_first_line(error)}") from error
-        self._session.sparkContext.setLogLevel("ERROR")
         return self
 
     def __exit__(self, *_: object) -> None:

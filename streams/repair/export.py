@@ -173,7 +173,9 @@ class Exporter:
     def _take_reports(self, batches: Sequence[FetchBatch]) -> None:
         waiting, partitions = self._waiting, len(self._at[REPORTS].end)
         # No window is gone for an export: who counts it leaves out those that are.
-        checked = check(batches, self._surveys, partitions, self._clock(), broker_ms=0, keep_expired=True)
+        checked = check(
+            batches, self._surveys, partitions, self._clock(), broker_ms=0, keep_expired=True, keep_keys=True
+        )
         for key, piece in traced(batches, checked):
             waiting.reports.setdefault(key, []).append(piece)
         self._refuse(batches, [*checked.dead_letters, *checked.expired])

@@ -83,11 +83,12 @@ class Rules(msgspec.Struct, frozen=True):
     opens_ms: tuple[int, ...]
     retention_ms: int
     skew_ms: int
+    expires_ms: int | None = None
 
     @classmethod
     def of(cls, survey: Survey) -> Rules:
         """Return the rules of a survey."""
-        return cls(tuple(survey.opens_ms), survey.retention_ms, survey.skew_ms)
+        return cls(tuple(survey.opens_ms), survey.retention_ms, survey.skew_ms, survey.registry.expires_ms)
 
 
 class Part(msgspec.Struct, frozen=True):

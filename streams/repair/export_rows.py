@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from producers.survey.survey import Survey
 from producers.wire.frames import Reports, encode
-from producers.wire.layout import MAX_REPORTS, TOKEN_BYTES, TOKEN_NAME_BYTES
+from producers.wire.layout import KEY_BYTES, MAX_REPORTS, TOKEN_BYTES, TOKEN_NAME_BYTES
 from streams.kafka.messages import FetchBatch, Record
 from streams.store.shape import Key, Shape
 from streams.windows.record import EstimateRecord, RecordError, ValueEstimate, decode_estimate
@@ -39,6 +39,9 @@ REPORT_SCHEMA: Final = pa.schema(
         ("bits", pa.string()),
     ]
 )
+_KEYS: Final = [("token_end", pa.binary(TOKEN_BYTES - TOKEN_NAME_BYTES)), ("key", pa.binary(KEY_BYTES))]
+KEYED_SCHEMA: Final = pa.schema([*REPORT_SCHEMA, *_KEYS])
+"""Of withdrawable surveys: what it takes to check a report again."""
 REFUSED_SCHEMA: Final = pa.schema(
     [
         *_PLACE,
@@ -71,15 +74,27 @@ _HEX: Final = np.frombuffer(bytes(range(256)).hex().encode(), dtype="S2")
 
 
 class Traced:
-    """Reports of one log with where they come from: entries of the log, and four columns in the same order."""
+    """Reports of one log with where they come from: entries of the log, and columns in the same order.
 
-    def __init__(self, entries: Words, partition: int, offsets: Ints, broker_ms: Ints, sent_ms: Ints) -> None:
+    keys holds the key of each report and the end of its token, None where the survey has no keys.
+    """
+
+    def __init__(
+        self,
+        entries: Words,
+        partition: int,
+        offsets: Ints,
+        broker_ms: Ints,
+        sent_ms: Ints,
+        keys: NDArray[np.uint8] | None = None,
+    ) -> None:
         self.entries, self.partition = entries, partition
         self.offsets, self.broker_ms, self.sent_ms = offsets, broker_ms, sent_ms
+        self.keys = keys
 
 
 def traced(batches: Sequence[FetchBatch], checked: Checked) -> Iterator[tuple[Key, Traced]]:
-    """Return the good reports of checked batches by log, with the records that they came in."""
+    """Return the good reports of checked batches by log, with the records that they came in; keys were kept."""
     records = [record for batch in batches for record in batch.records]
     places = np.repeat([batch.partition for batch in batches], [len(batch.records) for batch in batches])
     offsets = np.array([record.offset for record in records], dtype=np.int64)
@@ -90,7 +105,8 @@ def traced(batches: Sequence[FetchBatch], checked: Checked) -> Iterator[tuple[Ke
         message = np.repeat(frames[:, kernels.MESSAGE], counts)
         sent_ms = np.repeat(frames[:, kernels.SENT_MS], counts)
         # All reports of a shard lie in one partition; frames elsewhere were refused.
-        yield key, Traced(entries, int(places[message[0]]), offsets[message], times[message], sent_ms)
+        found = checked.keys.get(key)
+        yield key, Traced(entries, int(places[message[0]]), offsets[message], times[message], sent_ms, found)
 
 
 def report_table(pieces: Sequence[Traced], shape: Shape) -> Any:
@@ -114,7 +130,12 @@ def report_table(pieces: Sequence[Traced], shape: Shape) -> Any:
         else pa.nulls(count, pa.int64()),
         "bits": pa.nulls(count, pa.string()) if is_index else _numerals(answers),
     }
-    return pa.table(columns, schema=REPORT_SCHEMA)
+    keys = [piece.keys for piece in pieces if piece.keys is not None]
+    if not keys:
+        return pa.table(columns, schema=REPORT_SCHEMA)
+    joined = np.concatenate(keys)
+    columns |= {"token_end": _fixed(joined[:, KEY_BYTES:]), "key": _fixed(joined[:, :KEY_BYTES])}
+    return pa.table(columns, schema=KEYED_SCHEMA)
 
 
 def _fixed(rows: NDArray[np.uint8]) -> Any:
@@ -184,8 +205,8 @@ def _estimate_row(partition: int, record: Record, found: EstimateRecord) -> dict
 def messages_of(survey: Survey, key: Key, table: Any) -> Iterator[tuple[int, Record]]:
     """Return the rows of one log as messages again, by partition: one for each record that they came in.
 
-    What the export does not keep, and no rule asks for, is made up: the last three bytes of tokens, which give the
-    shard.
+    What the export does not keep, and no rule asks for, is made up: the last three bytes of tokens without keys, which
+    give the shard.
     """
     if not table.num_rows:
         return
@@ -199,7 +220,8 @@ def messages_of(survey: Survey, key: Key, table: Any) -> Iterator[tuple[int, Rec
         for start in range(first, last, MAX_REPORTS):
             rows = slice(start, min(start + MAX_REPORTS, last))
             groups = None if reports.groups is None else reports.groups[rows]
-            some = Reports(reports.tokens[rows], reports.answers[rows], reports.rungs[rows], groups)
+            keys = None if reports.keys is None else reports.keys[rows]
+            some = Reports(reports.tokens[rows], reports.answers[rows], reports.rungs[rows], groups, keys)
             frame = encode(survey.digest, key.window_ms, int(sent[first]), key.shard, some, survey.layout)
             yield int(partitions[first]), Record(int(offsets[first]), int(times[first]), frame)
 
@@ -208,7 +230,11 @@ def _reports(survey: Survey, key: Key, columns: Mapping[str, Any]) -> Reports:
     shape = Shape.of(survey)
     names = np.frombuffer(b"".join(columns["token"].to_pylist()), dtype=np.uint8).reshape(-1, TOKEN_NAME_BYTES)
     tails = np.frombuffer(key.shard.to_bytes(TOKEN_BYTES - TOKEN_NAME_BYTES, "little"), dtype=np.uint8)
-    tokens = np.hstack([names, np.tile(tails, (len(names), 1))])
+    tails, keys = np.tile(tails, (len(names), 1)), None
+    if survey.withdrawable:
+        tails = np.frombuffer(b"".join(columns["token_end"].to_pylist()), dtype=np.uint8).reshape(len(names), -1)
+        keys = np.frombuffer(b"".join(columns["key"].to_pylist()), dtype=np.uint8).reshape(-1, KEY_BYTES)
+    tokens = np.hstack([names, tails])
     if shape.kind == "index":
         numbers = columns["answer"].to_numpy().astype(f"<u{shape.width}")
         answers = numbers.view(np.uint8).reshape(-1, shape.width)
@@ -216,4 +242,4 @@ def _reports(survey: Survey, key: Key, columns: Mapping[str, Any]) -> Reports:
         numerals = bytes.fromhex("".join(columns["bits"].to_pylist()))
         answers = np.frombuffer(numerals, dtype=np.uint8).reshape(-1, shape.width)[:, ::-1]
     groups = columns["group_number"].to_numpy().astype(np.uint16) if survey.layout.grouped else None
-    return Reports(tokens, np.ascontiguousarray(answers), columns["rung"].to_numpy().astype(np.uint8), groups)
+    return Reports(tokens, np.ascontiguousarray(answers), columns["rung"].to_numpy().astype(np.uint8), groups, keys)

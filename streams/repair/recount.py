@@ -18,6 +18,7 @@ from streams.kafka.reader import Bus, Held
 from streams.store.shape import Key, Shape
 from streams.worker.fold import check
 from streams.worker.table import Table
+from streams.worker.tiers import known
 
 
 class _Only:
@@ -27,7 +28,7 @@ class _Only:
         self._survey = survey
 
     def get(self, digest: bytes, now_ms: int) -> Survey | None:  # noqa: ARG002  # as the protocol has it
-        return self._survey if digest == self._survey.digest else None
+        return self._survey if digest in self._survey.digests else None
 
 
 class Recount:
@@ -77,12 +78,14 @@ class Recount:
             self._tell(self.records)
             for piece in _pieces(batches, self._cuts):
                 # No window is gone for a recount: `Rebuilder.run` leaves out those that are.
-                checked = check(piece, _Only(self._survey), self._partitions, self._clock(), broker_ms=0)
+                whole = self._survey.whole
+                checked = check(piece, _Only(whole), self._partitions, self._clock(), broker_ms=0)
                 self.misplaced += sum(counters.rejected.get("partition", 0) for counters in checked.refused.values())
                 ends = {batch.partition: batch.next_offset for batch in piece}
-                for key, reports in checked.reports.items():
-                    if self._wanted(key, ends[partition_of(key.shard, self._partitions)]):
-                        self.tables.setdefault(key, Table(shape)).fold(reports)
+                for of_whole, reports in checked.reports.items():
+                    key, told = of_whole._replace(survey_id=self._survey.id), known(self._survey, reports)
+                    if len(told) and self._wanted(key, ends[partition_of(key.shard, self._partitions)]):
+                        self.tables.setdefault(key, Table(shape)).fold(told)
 
     def _wanted(self, key: Key, end: int) -> bool:
         if self._until is None:

@@ -10,6 +10,7 @@ from typing import Final, Literal, NamedTuple
 from producers.survey.lookup import SurveyList
 from producers.survey.survey import Survey
 from streams.store.contract import Store, StoreCorruptError, StoreUnavailableError
+from streams.store.ladders import LongerLadderError
 from streams.store.shape import Key, Shape
 from streams.windows.settled import is_current
 from streams.windows.unreadable import UnreadableLogs
@@ -105,5 +106,7 @@ class Scrub:
         except StoreCorruptError as error:
             self._unreadable.set_aside(error)
             repaired = True  # others of the group may have been
+        except LongerLadderError:
+            repaired = False  # those who know the survey read it
         if repaired:
             self._store.queue.put([(group.survey.id, group.window_ms)])

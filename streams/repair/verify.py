@@ -23,8 +23,8 @@ from streams.repair.recount import Recount
 from streams.store.contract import EstimateStore
 from streams.store.shape import Key, Shape
 from streams.windows.proof import Proof, shard_digest, survey_hash, tally_hash, winners_hash
-from streams.windows.recompute import estimate_record
 from streams.windows.record import EstimateRecord, RecordError, decode_estimate
+from streams.windows.window_record import estimate_record
 
 Status = Literal["equal", "different", "unchecked", "unproven"]
 Part = Literal["survey", "tally", "winners", "estimate"]
@@ -170,6 +170,10 @@ class Verifier:
         keys = [Key(survey.id, record.window_start_ms, shard) for shard in range(survey.shards)]
         tables = [recount.table(key) for key in keys]
         tally = sum((table.tally() for table in tables), Tally.empty(shape.rungs, shape.groups, shape.size))
+        for earlier in survey.earlier:
+            if proof.survey == survey_hash(earlier):  # made before the survey was continued
+                survey, rungs = earlier, earlier.mechanism.rungs
+                tally = Tally(tally.counts[:rungs], tally.users[:rungs])
         found: dict[Part, str] = {}
         if proof.survey != survey_hash(survey):
             found["survey"] = "the survey file is not the one that the estimate was made with"

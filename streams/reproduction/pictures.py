@@ -17,8 +17,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from estimators.reproduction.charts import Band, Bars, Chart, Curve
 
-# Colours of the page (dashboard/palette.js) in its light form, with their dark partners.
-LIGHT = ("#0072b2", "#d55e00", "#009e73", "#b0578d", "#b97d00", "#3f9fd0", "#7a5c00", "#5b6b7a")
+# Colours for white paper, after those of the page (dashboard/palette.js), and partners of the same hue for dark paper.
+LIGHT = ("#0072b2", "#d55e00", "#009e73", "#b0578d", "#b97d00", "#3f9fd0", "#4b2fa8", "#5b6b7a")
 DARK = ("#56b4e9", "#f08c4a", "#21c08f", "#e3a0c8", "#f0c242", "#8fd0f5", "#9c8cff", "#a9b7c4")
 INK, QUIET, GRID, CARD = "#1c2733", "#52616f", "#e3e9ef", "#ffffff"
 DARK_INK, DARK_QUIET, DARK_GRID, DARK_CARD = "#e6edf3", "#a9b7c4", "#2b3743", "#0f151b"
@@ -57,8 +57,12 @@ _DASHES = ((2, 3), (6, 2, 1, 2))
 """Of the first and the second horizontal line."""
 
 
-_LONG = 1e6
-"""From here on a number would be written with an exponent."""
+_LONG = 1e3
+"""From here on a number on an axis has separators."""
+
+
+_ASIDE = 0.2
+"""Marks of one whole number stand so far apart at most."""
 
 
 def draw(charts: Sequence[Chart]) -> str:
@@ -102,7 +106,7 @@ def _panel(axes: Axes, chart: Chart) -> None:
         else:
             axes.axhline(mark.y, color=QUIET, lw=1.2, ls=(0, _DASHES[next(levels) % len(_DASHES)]), label=mark.label)
     places = [np.asarray(mark.x, dtype=np.float64) for mark in chart.marks if isinstance(mark, Curve)]
-    if places and not chart.x_log and all(np.all(x == np.round(x)) for x in places):
+    if places and not chart.x_log and all(np.all(np.abs(x - np.round(x)) < _ASIDE) for x in places):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if chart.x_log:
         _plain_ticks(axes.xaxis, *axes.get_xlim())

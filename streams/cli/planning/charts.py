@@ -82,7 +82,7 @@ def alert_chart(survey: Survey, rows: Sequence[AlertOutlook], stops: Sequence[fl
 
 
 def year_chart(survey: Survey, year: YearOutlook) -> Chart | None:
-    """Return the cost of a person over a year, fresh and if values were standing; None without finite costs."""
+    """Return the cost of a person over a year, fresh and with standing values; None without finite costs."""
     if year.fresh is None or year.standing is None or year.epsilon_per_window is None or year.budget is None:
         return None
     days = np.linspace(0, 365, 366)
@@ -90,7 +90,7 @@ def year_chart(survey: Survey, year: YearOutlook) -> Chart | None:
     values = np.minimum(np.floor(days / 365 * (year.changes + 1)) + 1, year.changes + 1)
     marks: list[Mark] = [
         Curve("fresh: a chain per window", days, begun * year.epsilon_per_window),
-        Curve(f"if standing: {year.changes} changes", days, values * year.epsilon_per_window, style="dashed"),
+        Curve(f"standing values: {year.changes} changes", days, values * year.epsilon_per_window, style="dashed"),
         Level("budget of a person", year.budget),
     ]
     return Chart("Cost of a year", "days", "epsilon spent", marks, y_log=True)
@@ -161,7 +161,7 @@ def _theta(domain: Domain, found: Comparison) -> Chart:
     marks = [
         Curve("uRAP", thetas, errors),
         Curve("best", [best], [100 * theta_error(domain, found.epsilon, best)], style="points"),
-        Curve("default", [default], [100 * theta_error(domain, found.epsilon, float(default))], style="published"),
+        Curve("the paper's", [default], [100 * theta_error(domain, found.epsilon, float(default))], style="published"),
     ]
     return Chart(f"uRAP at epsilon {found.epsilon:g}", "theta", "mean error of a share, %", marks)
 

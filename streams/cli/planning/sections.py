@@ -115,8 +115,13 @@ def _rules(survey: Survey, expected: Expectation, assumed: Assumed) -> list[tupl
     if assumed.value is not None and assumed.value not in labels:
         raise ValueError(f"value: must be one of {', '.join(labels[:5])}; got {assumed.value!r}")
     rules = [rule for rule in survey.alerts if assumed.value in (None, rule.value)]
+    if assumed.below:
+        rules = [rule for rule in rules if rule.side == "below"]
     if assumed.threshold is not None or (assumed.notice is not None and not rules):
         rules = [_own_rule(survey, expected, assumed)]
+    if not rules and (assumed.value is not None or assumed.below):
+        flag = "below" if assumed.value is None else "value"
+        raise ValueError(f"{flag}: the survey has no such alert; add one, such as --notice 0.03, or leave it out")
     return [(rule, assumed.notice or _default_notice(survey, rule)) for rule in rules]
 
 

@@ -75,19 +75,13 @@ def print_rungs(
         cells += [scale.short(row.shift)] if attackers else []
         table.add_row(*cells)
     console.print(table)
-    kinds = {quantity.kind for quantity in survey.mechanism.quantities}
-    unit = (
-        "the unit of each quantity"
-        if len(kinds) > 1
-        else "honest devices"
-        if scale.is_share
-        else "the unit of the mean"
-    )
+    about = "" if survey.mechanism.leading.all() else f" All are about the {survey.mechanism.quantities[0].meaning}."
+    unit = "honest devices" if scale.is_share else "the unit of the mean"
     _say(
         console,
         "A lying device chooses its rung and sends the answer with the largest score s. It moves an estimate "
         f"by (s - estimate) / devices. Scores are in {unit}. "
-        "Widths are for a typical value, shifts for the worst one.",
+        f"Widths are for a typical value, shifts for the worst one.{about}",
     )
 
 
@@ -168,18 +162,19 @@ def print_year(console: Console, year: YearOutlook) -> None:
     table = _table(["", "chains", "epsilon"])
     table.add_row("fresh: a chain per window, added up", f"{year.windows:,}", _cost(year.fresh))
     table.add_row("... mean over people who stop early", f"{year.windows:,}", _cost(year.fresh_mean))
-    table.add_row("if values were standing: a chain per value", f"{year.changes + 1:,}", _cost(year.standing))
+    table.add_row("with standing values: a chain per value", f"{year.changes + 1:,}", _cost(year.standing))
     _show(console, "A year of windows", table)
     if year.windows_paid is not None and year.budget is not None and year.days_paid is not None:
-        _say(
-            console,
-            f"The budget of {year.budget:g} pays for {year.windows_paid:,} windows in a row, "
-            f"{format_duration(round(year.days_paid * DAY_MS))}; then the device answers no more.",
-        )
+        one = year.windows_paid == 1
+        windows = "one window" if one else f"{year.windows_paid:,} windows in a row"
+        values = "one value" if one else f"{year.windows_paid:,} different values"
+        paid = values if year.repeated else f"{windows}, {format_duration(round(year.days_paid * DAY_MS))}"
+        _say(console, f"The budget of {year.budget:g} pays for {paid}; then the device answers no more.")
+    asked = "This survey has them" if year.repeated else "This survey starts a fresh chain in every window"
     _say(
         console,
-        "Standing values are not a feature of Thaw yet: every window starts a fresh chain. Their row is what a chain "
-        f"per value would cost with {year.changes} changes of the value a year (--changes).",
+        f"With window.standing = true a chain belongs to the value: one for the first, and at most one for each of the "
+        f"{year.changes} changes a year (--changes). {asked}.",
     )
 
 
@@ -204,7 +199,7 @@ def print_comparison(console: Console, domain: Domain, found: Comparison, cards:
         _say(console, f"* With the sensitive values protected and others revealed: {found.best_sensitive}.")
     _say(
         console,
-        f"uRAP: the best theta is {found.theta:.4g}, {found.theta_gain:.1%} better than the default. Plain counting "
+        f"uRAP: the best theta is {found.theta:.4g}, {found.theta_gain:.1%} better than the paper's. Plain counting "
         f"would have the error {100 * found.counting:.3g}%.",
     )
     if cards is not None:

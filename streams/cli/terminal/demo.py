@@ -15,7 +15,7 @@ from producers.survey.survey import Survey
 from streams.cli.terminal.numbers import Scale, axis, scales_of
 from streams.local.demo import Demo
 from streams.windows.record import EstimateRecord, decode_estimate
-from streams.windows.settled import WindowState, settles_ms, unsettled_windows, window_state
+from streams.windows.settled import WindowState, counted_until_ms, settles_ms, unsettled_windows, window_state
 
 BAR_CELLS = 44
 VALUES_SHOWN = 8
@@ -73,7 +73,14 @@ def survey_view(demo: Demo, survey: Survey) -> SurveyView:
     starts = demo.store.estimates.window_starts(survey.id)[-WINDOWS_SHOWN - unsettled_windows(survey) :]
     payloads = [demo.store.estimates.read(survey.id, start_ms) for start_ms in reversed(starts)]
     records = [decode_estimate(payload) for payload in payloads if payload is not None]
-    counted_ms = max((record.computed_ms for record in records), default=None)
+    newest_ms = max((record.computed_ms for record in records), default=None)
+    counted_ms = counted_until_ms(
+        [one.survey for one in demo.surveys],
+        demo.store.heartbeats.read(),
+        demo.store.queue.entries(),
+        newest_ms,
+        now_ms,
+    )
     windows = []
     for record in records:
         truth = demo.truths.read(survey.id, record.window_start_ms)
@@ -101,7 +108,8 @@ def window_view(
     }
     scales = scales_of(survey, list(shown), percent_digits=1)
     rows = {scale: [shown[label] for label in labels] for scale, labels in scales.items()}
-    return WindowView(title, record.users_per_rung, rows, state == "settled")
+    devices = [round(users / survey.mechanism.copies) for users in record.users_per_rung]
+    return WindowView(title, devices, rows, state == "settled")
 
 
 def render(surveys: Sequence[SurveyView], status: str) -> RenderableType:

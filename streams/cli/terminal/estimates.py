@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from statistics import NormalDist
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -99,7 +100,7 @@ def survey_view(
         survey: the survey.
         records: its estimates, newest window first.
         now_ms: the time.
-        counted_ms: when the newest estimate of any survey was computed.
+        counted_ms: the time before which all reports are counted.
         signs: what is drawn with.
         view: which of the views of the newest settled window stands beside its estimates.
     """
@@ -126,7 +127,9 @@ def survey_view(
                 line.append(found.get(value))
         parts.append(_table(survey, newest, shown, past, scale, signs, view))
         if len(rows) > len(shown):
-            parts.append(Text(f"  {len(rows) - len(shown)} more values; --json and --csv have all", style="dim"))
+            together = _together(survey, rows[len(shown) :], scale, newest.alpha)
+            more = f"  {len(rows) - len(shown)} more values{together}; --json and --csv have all"
+            parts.append(Text(more, style="dim"))
     parts += [Text(f"  {_derived(one)}") for one in newest.derived]
     parts += [Text(f"  {line}") for line in _view_lines(newest, view)]
     if newest.unexplained is not None:
@@ -183,6 +186,19 @@ def _table(
     return table
 
 
+def _together(survey: Survey, rest: Sequence[ValueEstimate], scale: Scale, alpha: float) -> str:
+    """Return the share of all values that are not listed, with a band that is rather too wide; empty if unknown.
+
+    Errors of different values are independent or against each other, so their variances add up at most.
+    """
+    numbers = [row.estimate for row in rest if row.estimate is not None]
+    variances = [row.variance for row in rest if row.variance is not None]
+    if not survey.mechanism.adds_up or len(numbers) < len(rest) or len(variances) < len(rest):
+        return ""
+    share, half = math.fsum(numbers), NormalDist().inv_cdf(1.0 - alpha / 2.0) * math.sqrt(math.fsum(variances))
+    return f", together {scale.text(share)} ({scale.band(share - half, share + half)})"
+
+
 def _viewed(record: EstimateRecord, view: ViewName | None) -> dict[str, float]:
     """Return the shares of a view by value; empty if the window does not have it."""
     found = next((one for one in record.views if one.name == view), None)
@@ -221,6 +237,8 @@ def _derived(one: DerivedEstimate) -> str:
     if one.estimate is None:
         return f"{one.meaning}: not estimable"
     scale = Scale.of(Quantity("", kind="share" if one.kind == "share" else "mean"))
+    if not scale.is_share and one.lower is not None and one.upper is not None:
+        scale = scale.of_width((one.upper - one.lower) / 2)
     return f"{one.meaning}: {scale.text(one.estimate)} ({scale.band(one.lower, one.upper)})"
 
 

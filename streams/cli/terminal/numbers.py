@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from estimators.mechanism import Quantity
@@ -41,9 +41,8 @@ class Scale:
 
     @classmethod
     def of_survey(cls, survey: Survey) -> Scale:
-        """Return the scale of all quantities of a survey together: plain numbers if they are of several kinds."""
-        scales = {cls.of(quantity) for quantity in survey.mechanism.quantities}
-        return scales.pop() if len(scales) == 1 else cls(False, "", 3, 0.0, 1.0)
+        """Return the scale of the first kind of quantity of a survey: what its widths are about."""
+        return cls.of(survey.mechanism.quantities[0])
 
     @property
     def factor(self) -> float:
@@ -52,7 +51,19 @@ class Scale:
 
     def text(self, number: float | None) -> str:
         """Return a number with its unit; `-` if there is none."""
-        return "-" if number is None else f"{self.factor * number:.{self.digits}f}{self.unit}"
+        return "-" if number is None else f"{self.factor * number:,.{self.digits}f}{self.unit}"
+
+    def of_width(self, half: float) -> Scale:
+        """Return the scale with as many digits as a band of this half-width deserves: two that count.
+
+        >>> Scale.of(Quantity("edges", kind="mean")).of_width(424.0).text(7072.31)
+        '7,072'
+        >>> Scale.of(Quantity("keys", kind="mean")).of_width(0.24).text(1.4412)
+        '1.44'
+        """
+        if not half > 0:
+            return self
+        return replace(self, digits=max(0, min(1 - math.floor(math.log10(self.factor * half)), MOST_DIGITS)))
 
     def short(self, number: float | None) -> str:
         """Return a number with three significant digits and its unit; `-` if there is none.
@@ -82,7 +93,7 @@ class Scale:
         digits = self.digits
         while digits < MOST_DIGITS and round(self.factor * lower, digits) == round(self.factor * upper, digits):
             digits += 1
-        return " to ".join(f"{self.factor * end:.{digits}f}{self.unit}" for end in (lower, upper))
+        return " to ".join(f"{self.factor * end:,.{digits}f}{self.unit}" for end in (lower, upper))
 
     def ends(self, numbers: Iterable[float | None]) -> tuple[float, float]:
         """Return the ends of an axis for these numbers: shares begin at 0, means where the smallest number is."""

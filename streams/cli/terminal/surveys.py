@@ -25,7 +25,7 @@ def surveys_named(known: Sequence[Survey], name: str | None, folder: Path, *, mi
     Raises:
         click.ClickException: there is none; the message lists the ids that there are.
     """
-    found = [survey for survey in known if name in (None, survey.name, survey.id)]
+    found = [survey for survey in known if name in (None, survey.name, survey.id, *survey.ids)]
     if name is not None and not found:
         ids = ", ".join(survey.id for survey in known) or "none"
         raise click.ClickException(f"no {missing} {name!r} in {folder}; it has: {ids}")

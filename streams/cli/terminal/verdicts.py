@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from producers.survey.survey import Survey
-from streams.cli.terminal.windows import shown_start
+from streams.cli.terminal.times import shown_start
 from streams.repair.verify import Status, Verdict
 from streams.windows.proof import version
 

@@ -20,7 +20,15 @@ POLL_SECONDS: Final = 0.2
 Found = list[tuple[Survey, list[EstimateRecord]]]
 
 
-def with_view(found: Found, view: ViewName, likelihoods: Likelihoods, *, named: bool, whole: bool) -> Found:
+def with_view(
+    found: Found,
+    view: ViewName,
+    likelihoods: Likelihoods,
+    *,
+    named: bool,
+    whole: bool,
+    counted_ms: int | None = None,
+) -> Found:
     """Return what was found, each record with the view that is asked for if it can have it.
 
     Args:
@@ -29,6 +37,7 @@ def with_view(found: Found, view: ViewName, likelihoods: Likelihoods, *, named: 
         likelihoods: where a likelihood is asked for.
         named: one survey was named, so that it is an error if it cannot have the view.
         whole: all records are printed; otherwise only the newest settled one is.
+        counted_ms: the time before which all reports are counted.
     """
     offered = [view in views_offered(survey) for survey, _ in found]
     if named and not any(offered):
@@ -42,16 +51,20 @@ def with_view(found: Found, view: ViewName, likelihoods: Likelihoods, *, named: 
     if view != "likelihood":
         return found
     return [
-        (survey, _with_likelihoods(survey, records, likelihoods, whole=whole) if can else records)
+        (survey, _with_likelihoods(survey, records, likelihoods, counted_ms, whole=whole) if can else records)
         for (survey, records), can in zip(found, offered, strict=True)
     ]
 
 
 def _with_likelihoods(
-    survey: Survey, records: Sequence[EstimateRecord], likelihoods: Likelihoods, *, whole: bool
+    survey: Survey,
+    records: Sequence[EstimateRecord],
+    likelihoods: Likelihoods,
+    counted_ms: int | None,
+    *,
+    whole: bool,
 ) -> list[EstimateRecord]:
     now_ms, done = system_clock(), []
-    counted_ms = max((record.computed_ms for record in records), default=None)
     shown = [one for one in records if one.withheld is None]
     if not whole:
         shown = [one for one in shown if window_state(survey, one, now_ms, counted_ms) == "settled"][:1]

@@ -89,6 +89,18 @@ def test_a_state_is_told_when_it_changes_and_now_and_then(caplog: pytest.LogCapt
     ]
 
 
+def test_another_reason_is_told_soon_and_another_number_is_none(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    state = logs.StateLog(logging.getLogger("streams.test"), "Redis", clock=clock, repeat_seconds=30)
+    for second in range(20):
+        state.down(f"{second} of 9 calls without an answer" if second < 3 else "out of memory")
+        clock.advance(1_000)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Redis is down: 0 of 9 calls without an answer; retrying",
+        "Redis is still down after 5 s: out of memory",
+    ]
+
+
 @pytest.mark.parametrize("form", ["json", "human"])
 def test_no_line_has_a_password_or_fails_at_the_name_of_a_file(root: logging.Logger, form: logs.Format) -> None:
     stream = io.StringIO()

@@ -17,6 +17,8 @@ UNITS = (
     "_seconds",
     "_total",
     "_records",
+    "_bytes",
+    "_requests",
     "_variance",
     "_up",
     "_info",
@@ -48,6 +50,7 @@ def test_no_label_can_name_a_person_or_grow_without_bound() -> None:
     allowed.add("part")  # of the store: tally or log
     allowed.add("rungs")  # what a survey assumes: any or independent
     allowed.add("state")  # of a worker: alive or dead
+    allowed.add("owner")  # of a survey: who answers for it, from its file
     assert {label for metric in METRICS for label in metric.labels} <= allowed
 
 

@@ -1,17 +1,23 @@
-"""A fault is told within ten seconds: what every watch waits, added up. `make chaos` measures it on real services."""
+"""A fault is told within ten seconds: what every watch waits, added up.
+
+`make told` measures it on real services, one fault after the other, and `make chaos` while much else goes wrong.
+"""
 
 from __future__ import annotations
 
 import pytest
 
+from producers.survey.folder import RESCAN_MS
 from streams.cli.exporter import REDIS_SECONDS
 from streams.exporter import watcher
 from streams.kafka import topic_state, watch
+from streams.kafka.topics import CONTACT_SECONDS
 from streams.repair import unreadable
 from streams.settings import Settings
 from streams.store import redis_connection
-from streams.store.heartbeats import SILENT_MS
+from streams.store.heartbeats import SILENT_MS, TRANSACTION_TOLERATED_MS
 from streams.worker import driver, topic_watch
+from streams.worker.driver import LAG_SECONDS
 from streams.worker.heartbeat import HEARTBEAT_SECONDS
 
 LIMIT_SECONDS = 10.0
@@ -19,7 +25,7 @@ LIMIT_SECONDS = 10.0
 WATCHES = {
     "Redis hangs, seen by the estimates of a worker": (Settings().tick_ms / 1_000, redis_connection.ANSWER_SECONDS),
     "Redis lost writes, seen by a worker at rest": (driver.VERIFY_SECONDS, redis_connection.ANSWER_SECONDS),
-    "Kafka hangs, seen by a worker": (watch.ASK_SECONDS, watch.ANSWER_SECONDS),
+    "Kafka hangs, seen by a worker or a gateway": (watch.ASK_SECONDS, watch.ANSWER_SECONDS),
     "Kafka hangs, seen on the page": (
         watch.ASK_SECONDS,
         watch.ANSWER_SECONDS,
@@ -30,7 +36,11 @@ WATCHES = {
     "Redis hangs, seen on the page": (watcher.LOOK_SECONDS, REDIS_SECONDS),
     "Redis is slow, seen on the page": (watcher.OVERDUE_SECONDS,),
     "counts cannot be read": (Settings().tick_ms / 1_000, unreadable.LOOK_SECONDS),
-    "a worker is silent": (SILENT_MS / 1_000,),
+    "a transaction stays open": (TRANSACTION_TOLERATED_MS / 1_000, LAG_SECONDS),
+    "a worker is silent": (SILENT_MS / 1_000, watcher.LOOK_SECONDS),
+    "no broker answers a command": (CONTACT_SECONDS,),
+    "what Redis holds cannot be shown": (watcher.LOOK_SECONDS, REDIS_SECONDS),
+    "a survey file cannot be read": (RESCAN_MS / 1_000, Settings().tick_ms / 1_000),
 }
 
 

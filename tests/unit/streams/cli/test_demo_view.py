@@ -3,6 +3,7 @@
 import io
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 import tomli_w
 from rich.console import Console
@@ -62,3 +63,13 @@ def test_numbers_have_the_unit_of_their_quantity(name: str, numbers: list[float]
     if name == "mean":
         assert "%" not in text.replace("95 % band", "")
         assert "±0.1" in text
+
+
+def test_devices_are_counted_and_not_their_copies() -> None:
+    [found] = [example for example in EXAMPLES if example.name == "k_randomization"]
+    content = survey_file(found)
+    content["mechanism"]["copies"] = 4
+    known = parse_survey(tomli_w.dumps(content))
+    record = record_of(known, WEEK, [0.5] * len(known.mechanism.labels))
+    record = msgspec.structs.replace(record, users=400, users_per_rung=[400])
+    assert window_view(known, record, [None] * len(record.values), "settled", NOW_MS).users_per_rung == [100]

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 from collections.abc import Iterator, Sequence
 
 import click
@@ -25,7 +26,14 @@ from streams.cli.terminal.estimates import (
 from streams.cli.terminal.views import with_view
 from streams.store.contract import StoreUnavailableError
 from streams.windows.likelihood import Likelihood, Likelihoods
-from streams.windows.record import AlertBound, EstimateRecord, ShareView, UnexplainedShare, ValueEstimate
+from streams.windows.record import (
+    AlertBound,
+    DerivedEstimate,
+    EstimateRecord,
+    ShareView,
+    UnexplainedShare,
+    ValueEstimate,
+)
 from tests.support.clock import ManualClock
 from tests.support.examples import EXAMPLES, survey_file
 from tests.support.memory_store import MemoryStore
@@ -182,8 +190,12 @@ def test_values_cannot_steer_the_terminal_or_break_the_table() -> None:
 def test_many_values_are_cut_and_said_to_be() -> None:
     names = json.dumps([f"v{i}" for i in range(VALUES_SHOWN + 5)])
     known = parse_survey(survey_text(values=f"values = {names}"))
-    text = shown(known, [record(known, 0, [1 / (i + 1) for i in range(VALUES_SHOWN + 5)])])
-    assert "5 more values" in text
+    shares = [1 / (i + 1) for i in range(VALUES_SHOWN + 5)]
+    together, half = sum(shares[VALUES_SHOWN:]), 1.959964 * math.sqrt(5 * 0.01)
+    said = f"5 more values, together {together:.2%} ({together - half:.2%} to {together + half:.2%}); --json"
+    assert said in shown(known, [record(known, 0, shares)])
+    unknown = record(known, 0, [*shares[:-1], None])
+    assert "5 more values; --json" in shown(known, [unknown]), "a value without an estimate is in no sum"
 
 
 def test_a_terminal_without_unicode_gets_letters() -> None:
@@ -280,6 +292,21 @@ def test_a_mean_of_a_key_that_too_few_have_is_said_to_be_not_estimable() -> None
     values = [0.25 if quantity.kind == "share" else None for quantity in known.mechanism.quantities]
     text = shown(known, [record(known, 0, values)], now_ms=WEEK + 10**9)
     assert text.count("not estimable") == len(values) // 2
+
+
+def test_totals_and_averages_have_as_many_digits_as_their_bands_deserve() -> None:
+    known = example("lpp")
+    derived = [
+        DerivedEstimate("edges", "total", "pairs", 70_724.31, 4.7e6, 66_480.0, 74_968.0),
+        DerivedEstimate("keys", "mean", "keys of a device", 1.4412, 0.002, 1.3531, 1.5293),
+        DerivedEstimate("density", "share", "pairs that exist", 0.36031, 0.0001, 0.339, 0.382),
+        DerivedEstimate("mean edge weight", "mean", "mean weight", None, None, None, None),
+    ]
+    text = shown(known, [record(known, 0, [0.1] * len(known.mechanism.labels), derived=derived)], now_ms=WEEK + 10**9)
+    assert "pairs: 70,724 (66,480 to 74,968)" in text
+    assert "keys of a device: 1.441 (1.353 to 1.529)" in text
+    assert "pairs that exist: 36.03% (33.90% to 38.20%)" in text
+    assert "mean weight: not estimable" in text
 
 
 def test_sensitive_values_are_marked_and_so_are_those_that_are_not_hidden() -> None:

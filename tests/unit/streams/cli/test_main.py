@@ -1,6 +1,7 @@
 """The command line: lazy, with results on stdout, talk on stderr and stable exit codes."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -106,3 +107,14 @@ def test_estimates_are_json_or_csv_but_not_both(capfd: pytest.CaptureFixture[str
         status, out, err = run(capfd, "estimates", *flags)
         assert (status, out) == (2, "")
         assert "--json, --csv and --format cannot be combined; give one" in err
+
+
+@pytest.mark.parametrize(("given", "threads"), [({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")], ids=["unset", "set"])
+def test_openblas_is_told_its_threads_before_numpy_is_loaded(given: dict[str, str], threads: str) -> None:
+    program = (
+        "import os, sys, streams.cli; assert 'numpy' not in sys.modules; import streams.cli.main; "
+        "print(os.environ['OPENBLAS_NUM_THREADS'])"
+    )
+    kept = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run([sys.executable, "-c", program], env=kept | given, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == threads

@@ -170,6 +170,51 @@ def test_what_cannot_be_planned_is_refused(capfd: pytest.CaptureFixture[str], tm
     assert "refused:" in run(capfd, "plan", str(tmp_path / "bad.toml"))[2]
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("browser", "--sensitive", "1"), "--sensitive changes nothing here: add --compare"),
+        (("--values", "5", "--epsilon", "1", "--sensitive", "2"), "--sensitive changes nothing here: add --compare"),
+        (("colour", "--value", "red"), "--value: the survey has no such alert; add one"),
+        (("colour", "--below"), "--below: the survey has no such alert; add one"),
+        (("colour", "--window", "0s"), "--window outlines a survey, and SURVEY names one"),
+    ],
+)
+def test_a_flag_without_effect_is_refused(
+    flags: tuple[str, ...], told: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "colour.toml").write_text(survey_text())
+    named = [str(tmp_path / "colour.toml") if word == "colour" else word for word in flags]
+    status, _, err = run(capfd, "plan", *named)
+    assert status == 2
+    assert told in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--epsilon", "1", "--window", "0s"), "--window: "),
+        (("--epsilon", "1", "--mechanism", "sue", "--values", "x"), "--values: a question needs at least two possible"),
+        (("--epsilon", "1", "--values", "0"), "--values: their number is 1 to"),
+        (("--epsilon", "2,1", "--mechanism", "improved_christofides"), "--epsilon: levels increase"),
+        (("--epsilon", "0", "--mechanism", "improved_christofides"), "--epsilon: epsilon must be in (0, 20]"),
+        (("--epsilon", "1e9", "--mechanism", "improved_christofides"), "--epsilon: epsilon must be in (0, 20]"),
+    ],
+)
+def test_a_wrong_outline_names_its_flag(flags: tuple[str, ...], told: str, capfd: pytest.CaptureFixture[str]) -> None:
+    status, _, err = run(capfd, "plan", "--values", "yes,no", *flags)
+    assert status == 2
+    assert f"Error: {told}" in err
+
+
+def test_a_deadline_without_room_for_several_rungs_gets_one(capfd: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capfd, "plan", "--values", "3", "--notice", "0.1", "--within", "0s", "--json")
+    assert status == 0
+    found = json.loads(out)["ladders"]["found"]
+    assert found
+    assert all(len(row["ladder"]) == 1 for row in found)
+
+
 def test_the_page_on_threats_shows_what_the_command_computes() -> None:
     assert generated_block(DOCS / "threats.md", "plan") == BLOCKS["threats.md", "plan"]()
 

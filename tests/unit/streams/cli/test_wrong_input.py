@@ -10,171 +10,19 @@ import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 import pytest
 
 from producers.device.ledger import Ledger
 from streams.cli.main import cli
+from streams.market.books import Books
 from streams.settings import TABLE
 from tests.support.commands import NOWHERE, Places, check_message, thaw, walk
+from tests.support.signing import signing_key
 from tests.support.surveys import survey_text
 from tests.unit.streams.cli.test_main import run
-
-
-class Wrong(NamedTuple):
-    """A wrong value: as it is, or named by a field of `Places`; with variables that make the value matter."""
-
-    value: str
-    place: bool = False
-    env: tuple[tuple[str, str], ...] = ()
-
-
-def at(name: str, *env: tuple[str, str]) -> Wrong:
-    return Wrong(name, place=True, env=env)
-
-
-TLS = ("THAW_KAFKA_SECURITY", "SSL")
-REDISS = ("THAW_REDIS", "rediss://127.0.0.1:1/0")
-NUMBER = (Wrong("many"), Wrong("-1"))
-NOT_FINITE = (Wrong("nan"), Wrong("inf"))
-FILES = (at("missing"), at("broken"))
-
-BY_NAME: dict[str, tuple[Wrong, ...]] = {
-    "kafka": (
-        Wrong("broker"),
-        Wrong("broker:0"),
-        Wrong("broker:70000"),
-        Wrong(":9092"),
-        Wrong("a..b:9092"),
-        Wrong("SSL://b:9092"),
-    ),
-    "kafka_security": (Wrong("TLS"),),
-    "kafka_ca": (at("missing", TLS), at("folder", TLS), at("text", TLS)),
-    "kafka_cert": (at("missing", TLS), at("text", TLS)),
-    "kafka_key": (at("missing", TLS),),
-    "kafka_sasl": (Wrong("MD5"),),
-    "redis": (
-        Wrong("redis://127.0.0.1:1/0?foo=bar"),
-        Wrong("localhost"),
-        Wrong("http://h"),
-        Wrong("redis://h:port/0"),
-        Wrong("redis://h:6379/x"),
-        Wrong("redis://h/\N{SUPERSCRIPT TWO}"),
-        Wrong("redis://a..b/0"),
-        Wrong("redis://h/0#part"),
-        Wrong("redis://h/0?socket_timeout=x"),
-        Wrong("redis://h/0?max_connections=x"),
-        Wrong("redis://h/0?db=x"),
-        Wrong("redis://h/0?ssl_ca_certs="),
-        Wrong("redis://h/0?ssl_certfile=x"),
-        Wrong("rediss://h/0?ssl_cert_reqs=x"),
-        Wrong("unix://"),
-        Wrong("unix://folder/socket"),
-        Wrong("unix:///a%00b"),
-    ),
-    "redis_ca": (at("missing", REDISS), at("text", REDISS)),
-    "surveys": (at("missing"), at("text")),
-    "prefix": (Wrong("two words"), Wrong("a/b")),
-    "group": (Wrong(" "),),
-    "partitions": (*NUMBER, Wrong("0"), Wrong("5000")),
-    "replication": NUMBER,
-    "cache_mib": NUMBER,
-    "tick_ms": NUMBER,
-    "patience_seconds": NUMBER,
-    "bind": (Wrong("999.0.0.1"),),
-    "exporter_port": (*NUMBER, Wrong("70000")),
-    "exporter_cert": (at("missing"), at("text")),
-    "exporter_key": (at("missing"), at("text")),
-    "worker_port": (*NUMBER, Wrong("70000")),
-    "dealer_port": (*NUMBER, Wrong("70000")),
-    "dealer_file": (at("folder"), at("text")),
-    "value_limit": NUMBER,
-    "runbooks": (Wrong("two words"), Wrong("https://u@h/runbooks")),
-    "prometheus": (Wrong("ftp://h"), Wrong("http://"), Wrong("http://h:port"), Wrong("http://h?x=1")),
-    "log_level": (Wrong("loud"),),
-    "log_format": (Wrong("xml"),),
-    "seed": NUMBER,
-    "devices": (*NUMBER, Wrong("0")),
-    "scenario": (Wrong("town"), Wrong("flights")),
-    "data": (Wrong("invented"),),
-    "windows": (*NUMBER, Wrong("0"), Wrong("99999999999999999999")),
-    "output": (at("folder"), at("below_file")),
-    "table": (Wrong("xlsx"), Wrong("CSV")),
-    "view": (Wrong("best"), Wrong("Simplex")),
-    "limit": (*NUMBER, Wrong("0")),
-    "number": NUMBER,
-    "numbers": NUMBER,
-    "seconds": (*NUMBER, Wrong("5")),
-    "files": FILES,
-    "every": (*NUMBER, *NOT_FINITE, Wrong("0")),
-    "jump": (Wrong("1:0:nan"), Wrong("soon"), Wrong("1:2"), Wrong("1:99:0.5"), Wrong("1:0:2"), Wrong("-1:0:0.5")),
-    "rate": (*NUMBER, *NOT_FINITE, Wrong("0")),
-    "pace": (Wrong("slow"), Wrong("fast")),
-    "processes": (*NUMBER, Wrong("65")),
-    "first_window_ms": NUMBER,
-    "journal": (at("text"), at("below_file")),
-    "api_version": (Wrong("new"), Wrong("2"), Wrong("2.x")),
-    "users": (*NUMBER, Wrong("0")),
-    "crashes": NUMBER,
-    "alpha": (*NOT_FINITE, *NUMBER, Wrong("0"), Wrong("1")),
-    "attackers": (*NUMBER, Wrong("99999999")),
-    "band": (*NUMBER, *NOT_FINITE, Wrong("0"), Wrong("1e-300"), Wrong("1e300")),
-    "window": (Wrong("noon"), Wrong("7")),
-    "places": (*FILES, at("empty")),
-    "names": (Wrong("nobody"),),
-    "svg": (at("text"), at("below_file")),
-    "source": (Wrong("memory"),),
-    "survey": (Wrong("nobody"), at("broken"), at("missing")),
-    "shares": (Wrong("a,b"), Wrong("0.5,0.5"), Wrong("1,1,1,-1,-1,0")),
-    "stops": (Wrong("half"), Wrong("0.5,0.5"), Wrong("1,1,1")),
-    "changes": (*NUMBER, Wrong("-1")),
-    "values": (Wrong("a,a"), Wrong("99999"), Wrong("1")),
-    "sensitive": (Wrong("9"), Wrong("nobody")),
-    "mechanism": (Wrong("grrr"),),
-    "parameter": (Wrong("theta"), Wrong("theta=2"), Wrong("colour=3")),
-    "engine": (Wrong("polars"),),
-    "export": (at("missing"), at("text"), at("empty")),
-    "folder": (at("text"), at("below_file")),
-    "master": (Wrong("spark://h:7077"),),
-    "epsilon": (Wrong("high"), *NOT_FINITE, Wrong("2,1"), Wrong("0"), Wrong("99")),
-    "opens": (Wrong("soon"), Wrong("0s"), Wrong("0s,1d,2d")),
-    "assume": (Wrong("nothing"),),
-    "notice": (*NUMBER, *NOT_FINITE, Wrong("0"), Wrong("0.9")),
-    "value": (Wrong("nobody"),),
-    "threshold": (*NUMBER, *NOT_FINITE, Wrong("2")),
-    "power": (*NUMBER, *NOT_FINITE, Wrong("0.2"), Wrong("1")),
-    "within": (Wrong("soon"), Wrong("1d")),
-    "plot": (at("folder"), at("below_file")),
-    "ledger": (at("missing"), at("folder"), at("text")),
-    "html": (at("folder"), at("below_file")),
-    "suspicion": (Wrong("some"), *NOT_FINITE, Wrong("0"), Wrong("1")),
-}
-"""By name of the parameter; the setting of that name first."""
-
-BY_COMMAND: dict[tuple[str, str], tuple[Wrong, ...]] = {
-    ("audit", "svg"): (at("folder"), at("below_file")),
-    ("alerts render", "surveys"): (*FILES, at("folder")),
-    ("config", "bind"): (),
-    ("config", "dealer_file"): (),
-    ("config", "exporter_cert"): (),
-    ("config", "exporter_key"): (),
-    ("config", "kafka_ca"): (),
-    ("config", "kafka_cert"): (),
-    ("config", "kafka_key"): (),
-    ("config", "redis_ca"): (),
-    ("config", "surveys"): (),
-    ("demo", "kafka"): (Wrong("apache"), Wrong("broker:0")),
-    ("export", "folder"): (at("text"), at("folder"), at("below_file")),
-    ("recount", "folder"): (at("text"), at("empty"), at("missing")),
-    ("fleet", "files"): (*FILES, at("folder")),
-    ("fleet", "surveys"): (at("missing"), at("text"), at("empty"), at("folder")),
-    ("plan", "alpha"): (*NUMBER, *NOT_FINITE, Wrong("0"), Wrong("0.6")),
-    ("topics create", "surveys"): (at("missing"), at("text"), at("empty"), at("folder")),
-    ("worker", "bind"): (),
-}
-"""Where a command differs. `thaw config` prints settings and opens nothing; a worker binds when Redis answers."""
+from tests.unit.streams.cli.wrong_values import BY_COMMAND, BY_NAME, Wrong
 
 SETTINGS = frozenset(row.name for row in TABLE)
 FREE = frozenset({"kafka_user", "instance", "reason"})
@@ -182,12 +30,24 @@ FREE = frozenset({"kafka_user", "instance", "reason"})
 
 VALID: dict[str, Callable[[Places], list[str]]] = {
     "audit": lambda _: ["browser"],
+    "bulletin": lambda places: ["browser", "--key", signing_key(places.good)],
+    "bulletin key": lambda _: ["browser"],
     "deadletters show": lambda _: ["0"],
+    "device run": lambda _: ["--survey", SURVEY_URL, "--value-command", "true"],
     "device show": lambda places: [ledger(places)],
     "estimates output": lambda _: ["--csv"],
     "export": lambda places: [f"{places.empty}/export"],
     "fleet surveys": lambda _: [],
     "fleet": lambda places: [places.good],
+    "market audit": lambda places: ["--books", books(places)],
+    "market buy": lambda places: ["acme", "1", "--books", books(places), "--key", signing_key(places.good)],
+    "market buy key": lambda places: ["acme", "1", "--books", books(places)],
+    "market deliver": lambda places: ["acme", "--books", books(places), "--key", signing_key(places.good)],
+    "market deliver key": lambda places: ["acme", "--books", books(places)],
+    "market upgrade": lambda places: ["acme", "1", "--books", books(places), "--key", signing_key(places.good)],
+    "market upgrade key": lambda places: ["acme", "1", "--books", books(places)],
+    "market offer": lambda places: ["browser", "--rung", "0", "--price", "1", "--books", books(places)],
+    "market receipt verify": lambda places: [places.good, "--public-key", f"{'A' * 43}="],
     "plan": lambda _: ["browser"],
     "plan values": lambda _: ["--epsilon", "1"],
     "plan sensitive": lambda _: ["--values", "3", "--epsilon", "1", "--compare"],
@@ -202,11 +62,18 @@ VALID: dict[str, Callable[[Places], list[str]]] = {
     "verify": lambda _: ["browser"],
 }
 """What else a command must be given, or a command with a certain option."""
+SURVEY_URL = "https://127.0.0.1:1/v1/surveys/browser-f812bda1"
 
 
 def ledger(places: Places) -> str:
     path = Path(places.good).with_name("ledger.sqlite")
     Ledger(path).close()
+    return str(path)
+
+
+def books(places: Places) -> str:
+    path = Path(places.good).with_name("books.sqlite")
+    Books(path).close()
     return str(path)
 
 
@@ -263,6 +130,8 @@ SECRET_ADDRESSES = {
     ),
     "prometheus": ("http://u:hunter2@h:9090", "http://hunter2@h:9090", "http://h:9090?api_key=hunter2"),
     "runbooks": ("https://u:hunter2@h/runbooks",),
+    "demo_gateway": ("https://u:hunter2@h",),
+    "gateway_dealer": ("https://u:hunter2@dealer.example",),
 }
 
 

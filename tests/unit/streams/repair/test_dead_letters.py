@@ -35,8 +35,8 @@ def test_a_dead_letter_has_its_partition_unless_another_program_wrote_it() -> No
 def test_headers_are_shown_as_claims() -> None:
     claims = FrameView("", 1, CATEGORICAL.digest.hex(), WINDOW, 1, 3)
     assert look(GOOD + GOOD) == [claims, claims]
-    [newer] = look(changed(3, b"\2"))
-    assert (newer.version, newer.fault) == (2, "this worker reads version 1; got 2")
+    [newer] = look(changed(3, b"\3"))
+    assert (newer.version, newer.fault) == (3, "this worker reads version 1, 2; got 3")
     assert [view.fault for view in look(b"")] == ["the message has no bytes"]
 
 
@@ -49,7 +49,8 @@ def test_every_frame_goes_where_its_shard_belongs() -> None:
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [
-        (changed(3, b"\2"), "version"),
+        (changed(3, b"\3"), "version"),
+        (changed(3, b"\2"), "key"),
         (changed(8, bytes(8)), "survey"),
         (changed(4, struct.pack("<I", 1 << 30)), "length"),
         (changed(32, struct.pack("<H", 3)), "token"),
@@ -65,7 +66,7 @@ def test_what_would_be_refused_again_stays_dead(frame: bytes, reason: str) -> No
 
 def test_a_replay_sends_what_is_alive_once_and_counts_the_rest() -> None:
     sent: list[Message] = []
-    letters = [letter(GOOD), letter(changed(3, b"\2")), letter(GOOD, number=6), letter(OTHER + changed(8, bytes(8)))]
+    letters = [letter(GOOD), letter(changed(3, b"\3")), letter(GOOD, number=6), letter(OTHER + changed(8, bytes(8)))]
     done = replay(letters, ALL, sent.extend, partitions=PARTITIONS, now_ms=NOW_MS)
     assert sent == [Message(1, GOOD), Message(0, OTHER)]
     assert (done.sent, done.copies, done.still_dead) == (2, 1, {"version": 1, "survey": 1})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable
 from itertools import pairwise
@@ -12,6 +13,7 @@ import msgspec
 import pyarrow.parquet
 import pytest
 
+from estimators.tally import Tally
 from streams.cli.export import as_data, closing_line
 from streams.kafka.messages import FetchBatch, Record, Undecodable
 from streams.repair import export as exporting
@@ -19,8 +21,10 @@ from streams.repair.engines import DuckDB
 from streams.repair.export import check_source
 from streams.repair.export_bus import ExportedEstimates, ExportedReports
 from streams.repair.export_files import ESTIMATES, REFUSED, REPORTS, ExportError, ExportFolder
+from streams.repair.recount import Recount
 from streams.repair.verify import Verifier, published
 from tests.support.exports import Published, busy_bench, compared, export, rows
+from tests.support.keys import key_of
 from tests.support.precedence import tie_hash
 from tests.support.rebuild import PARTITIONS, Bench
 from tests.support.reports import (
@@ -31,10 +35,14 @@ from tests.support.reports import (
     TOPIC,
     WINDOW,
     WINDOW_MS,
+    WITHDRAWABLE,
     Report,
     SurveyDict,
     batch_of,
     frame_of,
+    oracle,
+    random_reports,
+    shard_of,
     token_in,
 )
 from tests.unit.streams.repair.test_verify import COLOUR, ONE_MORE, Collector
@@ -299,3 +307,24 @@ def test_a_folder_that_is_no_export_or_is_incomplete_is_refused(tmp_path: Path) 
     manifest.write_text("{}")
     with pytest.raises(ExportError, match="is no manifest of an export"):
         ExportFolder(good).parts()
+
+
+def test_reports_with_keys_are_checked_again_when_an_export_is_counted(tmp_path: Path) -> None:
+    bench = Bench(WITHDRAWABLE)
+    reports = random_reports(WITHDRAWABLE, 20, 90, random.Random(4))
+    bench.topic.send(WITHDRAWABLE, reports)
+    token = next(report.token for report in reports if report.rung == 0)
+    forged = bytearray(frame_of(WITHDRAWABLE, [Report(token, 2, b"\5")]))
+    forged[-16:] = key_of(token, 0)
+    shard = shard_of(token, WITHDRAWABLE)
+    bench.topic.log[shard % PARTITIONS].append((bytes(forged), NOW_MS))
+    bench.work()
+    assert bench.tally() == oracle(WITHDRAWABLE, reports)
+    parts = export(tmp_path, bench.topic, SurveyDict(WITHDRAWABLE))
+    assert parts[-1].refused == {"key": 1}
+    told = rows(tmp_path, REPORTS)
+    assert {row["key"] for row in told} == {key_of(report.token, report.rung) for report in reports}
+    bus = ExportedReports(ExportFolder(tmp_path), parts, WITHDRAWABLE)
+    recount = Recount(bus, WITHDRAWABLE, partitions=PARTITIONS, clock=bench.clock)
+    recount.catch_up()
+    assert sum((table.tally() for table in recount.tables.values()), Tally.empty(4, 1, 6)) == bench.tally()

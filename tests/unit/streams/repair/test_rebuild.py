@@ -8,7 +8,7 @@ import pytest
 
 from producers.survey.survey import Survey
 from streams.cli.rebuild import as_data
-from streams.cli.terminal.windows import moment_ms
+from streams.cli.terminal.times import moment_ms
 from streams.store.shape import DAY_MS, Key, Shape
 from tests.support.clock import ManualClock
 from tests.support.plain_table import PlainTable

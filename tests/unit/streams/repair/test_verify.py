@@ -115,7 +115,7 @@ def test_a_forged_log_is_named() -> None:
     collector.send()
     collector.estimate()
     shape, key = Shape.of(COLOUR), Key(COLOUR.id, WINDOW, 1)
-    forged = Table.of_log(shape, collector.store.log.load([key], shape, Table.of_log)[key].entries)
+    forged = Table.of_log(shape, collector.store.log.load([key], shape, Table.of_log, whole=True)[key].entries)
     entries = bytearray(forged.live())
     entries[14] = (entries[14] + 1) % 3
     limit = len(collector.topic.log[1])

@@ -46,3 +46,11 @@ def test_every_colour_has_a_dark_partner() -> None:
         assert f": {colour}" in rules, f"{colour} stays as it is on a dark page"
     assert DARK[0] in rules
     assert DARK_CARD in rules
+
+
+def test_axes_have_separators_in_long_numbers_and_whole_numbers_under_shifted_marks() -> None:
+    long = Chart("Long", "x", "y", [Curve("line", [1, 1e6], [10, 20])], x_log=True)
+    shifted = Chart("Shifted", "x", "y", [Curve("points", [0.9, 2.1, 2.9], [10, 20, 30], style="points")])
+    texts = {text.text for text in ET.fromstring(draw([long, shifted])).iter("{http://www.w3.org/2000/svg}text")}
+    assert {"100", "10,000", "1,000,000", "1", "2", "3"} <= texts
+    assert not {"10000", "1.0", "1.5", "2.5"} & texts
