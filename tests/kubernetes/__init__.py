@@ -1,0 +1,1 @@
+"""The manifests of deploy/kubernetes, built by kustomize and held against strict schemas: `make kubernetes-test`."""
