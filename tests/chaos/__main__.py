@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from streams.local.process import ServiceError, signals_as_interrupt
 from tests.chaos.faults import KINDS
 from tests.chaos.run import BURST, run
-from tests.chaos.system import StuckError
+from tests.chaos.system import DRIVERS, StuckError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--told-within", type=float, metavar="SECONDS", help="fail if a worker's log names a fault later than that"
     )
+    parser.add_argument("--driver", choices=DRIVERS, default=DRIVERS[0], help="with which workers read Kafka")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     seed = secrets.randbits(32) if options.seed is None else options.seed
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 agents=options.agents,
                 burst=options.burst,
                 told_within=options.told_within,
+                driver=options.driver,
             )
         except (ServiceError, StuckError) as error:
             print(error, file=sys.stderr)

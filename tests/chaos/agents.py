@@ -1,6 +1,6 @@
-"""A process of real device agents, each with a ledger of its own in SQLite, over a few connections to Kafka.
+"""A process of real device agents, each with a ledger of its own in SQLite, over a few connections to a gateway.
 
-    python -m tests.chaos.agents FOLDER SURVEY COUNT BROKER TOPIC PARTITIONS
+    python -m tests.chaos.agents FOLDER SURVEY COUNT URL
 
 It may be killed at any moment: the next one goes on from the ledgers. After SIGTERM no new chain is started; the
 process ends with status 0 once every rung of every chain has been released and acknowledged.
@@ -22,14 +22,15 @@ from pathlib import Path
 from producers.clock import system_clock
 from producers.device.agent import Device
 from producers.survey.survey import Survey, load_survey
-from producers.wire.kafka import KafkaTransport
+from producers.wire.http import HttpTransport
 from producers.wire.transport import Message, Transport, TransportError
 
 PAUSE_MS = 1_000
-"""Pause of all devices after a failure: a thousand devices in one thread would wait for one broker in turn."""
+"""Pause of all devices after a failure: a thousand devices in one thread would wait for one gateway in turn."""
 LOOK_SECONDS = 0.5
-THREADS = 4
-"""Devices mostly wait for the broker's word; a few at a time keep it busier than one."""
+THREADS = 12
+"""Devices mostly wait for the gateway, which holds reports and waits for the broker; few at a time send too little."""
+ANSWER_SECONDS = 30.0
 
 
 class Shared:
@@ -44,7 +45,7 @@ class Shared:
 
     def send(self, messages: Sequence[Message]) -> None:
         if system_clock() < self._until_ms:
-            raise TransportError("the broker was away a moment ago")
+            raise TransportError("the gateway did not confirm a moment ago")
         try:
             self._inner.send(messages)
         except TransportError:
@@ -58,8 +59,9 @@ def ledger_path(folder: Path, number: int) -> Path:
 
 
 def value_of(survey: Survey, number: int, window_ms: int) -> str:
-    """Return what a device observes: the same after a restart, or the ledger would refuse it."""
-    return survey.mechanism.labels[zlib.crc32(f"{number}:{window_ms}".encode()) % len(survey.mechanism.labels)]
+    """Return what a device observes: the same after a restart, or the ledger would refuse it; it changes rarely."""
+    span = window_ms // survey.windows.step_ms // 3
+    return survey.mechanism.labels[zlib.crc32(f"{number}:{span}".encode()) % len(survey.mechanism.labels)]
 
 
 class Agents:
@@ -103,14 +105,14 @@ class Agents:
         return min(following_ms, device.next_ms() or following_ms)
 
     def _has_more(self, number: int) -> bool:
-        """Do what is to be done; tell whether something waits for its moment or for the broker."""
+        """Do what is to be done; tell whether something waits for its moment or for the gateway."""
         device = self._device(number)
         return device.tick().waiting > 0 or device.next_ms() is not None
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the agents named by the arguments."""
-    folder, survey_file, count, broker, topic = arguments
+    folder, survey_file, count, url = arguments
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     Path(folder).mkdir(parents=True, exist_ok=True)
@@ -119,7 +121,7 @@ def main(arguments: Sequence[str]) -> int:
 
     def live(first: int) -> None:
         try:
-            carrier = KafkaTransport(broker, topic, timeout_seconds=3.0)
+            carrier = HttpTransport(url, timeout_seconds=ANSWER_SECONDS)
             Agents(Path(folder), survey, range(first, int(count), THREADS), Shared(carrier)).run(stopping)
             carrier.close()
         except BaseException as error:

@@ -38,18 +38,23 @@ def device(system: System, rng: random.Random) -> None:
     _kill(system, system.devices)
 
 
+def gateway(system: System, rng: random.Random) -> None:
+    """kill -9 of the gateway: devices that wait for an answer never get it, and send the same bytes again."""
+    _kill(system, system.gateway)
+
+
 def broker(system: System, rng: random.Random) -> None:
     """kill -9 of the broker."""
     system.await_restarts()
     system.kafka.kill()
-    system.bring_back(system.kafka, after_seconds=rng.uniform(0.0, 2.0))
+    system.bring_back(system.kafka, after_seconds=rng.uniform(0.0, 2.0), traceless=True)
 
 
 def redis(system: System, rng: random.Random) -> None:
     """kill -9 of Redis; it comes back with everything it had written."""
     system.await_restarts()
     system.redis.kill()
-    system.bring_back(system.redis, after_seconds=rng.uniform(0.0, 3.0))
+    system.bring_back(system.redis, after_seconds=rng.uniform(0.0, 3.0), traceless=True)
 
 
 def power(system: System, rng: random.Random) -> None:
@@ -127,6 +132,7 @@ def _hang(system: System, service: Program, seconds: float) -> None:
         system.spend(seconds)
     finally:
         child.send_signal(signal.SIGCONT)
+        system.told.over(system.told.number)
 
 
 def corrupt_tally(system: System, rng: random.Random) -> None:
@@ -172,6 +178,7 @@ def full_redis(system: System, rng: random.Random) -> None:
             system.spend(rng.uniform(3.0, 10.0))
         finally:
             client.config_set("maxmemory", 0)
+            system.told.over(system.told.number)
 
 
 def stale_replica(system: System, rng: random.Random) -> None:
@@ -192,6 +199,7 @@ KINDS: Final[dict[str, Fault]] = {
     "tear": tear,
     "fleet": fleet,
     "device": device,
+    "gateway": gateway,
     "broker": broker,
     "zombie": zombie,
     "stall": stall,
@@ -204,7 +212,17 @@ KINDS: Final[dict[str, Fault]] = {
     "stale-replica": stale_replica,
 }
 
-WEIGHTS: Final = {"worker": 3, "redis": 2, "power": 3, "tear": 3, "fleet": 2, "device": 2, "broker": 2, "zombie": 2}
+WEIGHTS: Final = {
+    "worker": 3,
+    "redis": 2,
+    "power": 3,
+    "tear": 3,
+    "fleet": 2,
+    "device": 2,
+    "gateway": 3,
+    "broker": 2,
+    "zombie": 2,
+}
 """How often each kind comes, where not once."""
 
 

@@ -1,8 +1,10 @@
 """What the counts must be, from the topic alone, in plain Python that shares nothing with the code it judges.
 
 `lost` are tokens whose stored answer is not the one that counts, of those that the broker has, and tokens that the
-broker acknowledged and does not have. `double` are users in a tally beyond its distinct tokens. `unequal` are windows
-whose tally differs from the oracle's in any number, `stale` those whose stored estimate is not one of that tally.
+broker acknowledged and does not have. `backlog` are those that it has behind a transaction that nobody ended: they can
+be neither read nor counted until someone ends it. `double` are users in a tally beyond its distinct tokens. `unequal`
+are windows whose tally differs from the oracle's in any number, `stale` those whose stored estimate is not one of that
+tally.
 """
 
 from __future__ import annotations
@@ -13,13 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from estimators.tally import Tally
 from producers.survey.survey import Survey
-from streams.connections import librdkafka_options
 from streams.local.demo_report import WindowJournal, read_journals
-from streams.settings import Settings
 from streams.store.contract import Store
 from streams.store.shape import Key, Shape
 from streams.windows.record import decode_estimate
@@ -49,55 +48,44 @@ def reports(raw: bytes, surveys: Mapping[bytes, Survey]) -> Iterator[tuple[str, 
         position += length
 
 
+def judged_as(surveys: Iterable[Survey]) -> dict[bytes, Survey]:
+    """Return the survey as whose answers those of frames with a digest count."""
+    return {digest: survey for survey in surveys for digest in survey.digests}
+
+
 def fold(messages: Iterable[bytes], surveys: Sequence[Survey]) -> tuple[Windows, int]:
     """Return the report that counts per token of every window, and the number of reports."""
     windows: Windows = {}
-    known, seen = {survey.digest: survey for survey in surveys}, 0
-    widths = {survey.id: survey.mechanism.answer.width for survey in surveys}
+    known, seen = judged_as(surveys), 0
+    by_id = {survey.id: survey for survey in surveys}
     for message in messages:
         for survey_id, window_ms, token, rung, answer in reports(message, known):
-            best = windows.setdefault((survey_id, window_ms), {})
-            raw = answer.to_bytes(widths[survey_id], "little")
-            best[token] = winner(token, best.get(token), (rung, raw))
+            survey = by_id[survey_id]
+            raw = answer.to_bytes(survey.mechanism.answer.width, "little")
+            for name in _audiences(survey, rung):
+                best = windows.setdefault((name, window_ms), {})
+                best[token] = winner(token, best.get(token), (rung, raw))
             seen += 1
     return windows, seen
+
+
+def _audiences(survey: Survey, rung: int) -> list[str]:
+    """Return the ids under which a report of this rung counts: those of tiers that may know it, and the survey's."""
+    withdrawn = rung == survey.mechanism.rungs
+    told = [tier.id for tier in survey.tier_surveys if withdrawn or rung <= tier.highest_rung]
+    return [survey.id, *told]
 
 
 def tally_of(survey: Survey, best: Best) -> Tally:
     """Count one answer per token."""
     answer = survey.mechanism.answer
-    tally = Tally.empty(survey.mechanism.rungs, 1, answer.cells)
+    tally = Tally.empty(survey.mechanism.rungs + survey.withdrawable, 1, answer.cells)
     for rung, raw in best.values():
         number = int.from_bytes(raw, "little")
         tally.users[rung, 0] += 1
         cells = [number] if answer.kind == "index" else [bit for bit in range(answer.size) if number >> bit & 1]
         tally.counts[rung, 0, cells] += 1
     return tally
-
-
-def read_topic(settings: Settings) -> Iterator[bytes]:
-    """Yield every committed message that the broker has, partition after partition."""
-    options = {"group.id": "chaos-oracle", "enable.auto.commit": False, "enable.partition.eof": True}
-    consumer = Consumer(librdkafka_options(settings) | options | {"isolation.level": "read_committed"})
-    topic = settings.reports_topic
-    try:
-        for partition in range(settings.partitions):
-            _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30.0)
-            consumer.assign([TopicPartition(topic, partition, 0)])
-            position = 0
-            while position < end:
-                message = consumer.poll(30.0)
-                error = None if message is None else message.error()
-                if message is None or (error is not None and error.code() != KafkaError._PARTITION_EOF):
-                    raise RuntimeError(f"{topic}[{partition}]@{position}: cannot be read back: {error or message}")
-                if error is not None:
-                    # The end comes with the next offset, behind what was aborted and the marks of transactions.
-                    position = message.offset() or 0
-                    continue
-                position = (message.offset() or 0) + 1
-                yield message.value() or b""
-    finally:
-        consumer.close()
 
 
 @dataclass
@@ -108,15 +96,18 @@ class Verdict:
     reports: int = 0
     tokens: int = 0
     lost: int = 0
+    backlog: int = 0
     double: int = 0
     unequal: list[str] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
 
 
-def judge(store: Store, surveys: Sequence[Survey], windows: Windows, journals: Path) -> Verdict:
-    """Compare every window that the broker has reports of."""
+def judge(
+    store: Store, surveys: Sequence[Survey], windows: Windows, journals: Path, waiting: Windows | None = None
+) -> Verdict:
+    """Compare every window that the broker has reports of; `waiting` are those behind a transaction."""
     verdict = Verdict(windows=len(windows))
-    by_id = {survey.id: survey for survey in surveys}
+    by_id = {one.id: one for survey in surveys for one in (survey, *survey.tier_surveys)}
     for (survey_id, window_ms), best in sorted(windows.items()):
         survey, shape, name = by_id[survey_id], Shape.of(by_id[survey_id]), f"{survey_id}:{window_ms}"
         found = store.estimates.tally(survey_id, window_ms, survey.shards, shape)
@@ -128,11 +119,19 @@ def judge(store: Store, surveys: Sequence[Survey], windows: Windows, journals: P
             difference = int(np.abs(found.counts - expected.counts).sum())
             verdict.unequal.append(f"{name} ({found.total_users} users of {len(best)}, {difference} counts differ)")
         payload = store.estimates.read(survey_id, window_ms)
-        users = [] if payload is None else decode_estimate(payload).users_per_rung
+        record = None if payload is None else decode_estimate(payload)
+        users = [] if record is None else record.users_per_rung
+        if record is not None and survey.withdrawable:
+            users = [*users, record.withdrawn or 0]
         if users != found.users.sum(axis=1).tolist():
             verdict.stale.append(f"{name} (estimate of {users}, tally of {found.users.sum(axis=1).tolist()})")
     for journal in read_journals(journals):
-        verdict.lost += _missing(journal, windows.get((journal.survey_id, journal.window_ms), {}))
+        window = (journal.survey_id, journal.window_ms)
+        missing = _missing(journal, windows.get(window, {}))
+        waits = (waiting or {}).get(window, {})
+        behind = sum(waits.get(token, _NONE)[0] >= rung for token, rung in missing.items())
+        verdict.lost += len(missing) - behind
+        verdict.backlog += behind
     return verdict
 
 
@@ -141,7 +140,7 @@ def _lower(store: Store, survey: Survey, window_ms: int, best: Best) -> int:
     shape = Shape.of(survey)
     keys = [Key(survey.id, window_ms, shard) for shard in range(survey.shards)]
     stored: Best = {}
-    for key, loaded in store.log.load(keys, shape, Table.of_log).items():
+    for key, loaded in store.log.load(keys, shape, Table.of_log, whole=True).items():
         log = unpack(loaded.entries, shape)
         for token, rung, answer in zip(log.tokens, log.rungs, log.answers, strict=True):
             place = token.tobytes() + key.shard.to_bytes(2, "little")
@@ -153,11 +152,11 @@ def _lower(store: Store, survey: Survey, window_ms: int, best: Best) -> int:
     return lost
 
 
-def _missing(journal: WindowJournal, best: Best) -> int:
-    """Count the tokens of which the broker acknowledged a rung that it does not have."""
-    return sum(
-        best.get(token.tobytes(), _NONE)[0] < rung
+def _missing(journal: WindowJournal, best: Best) -> dict[bytes, int]:
+    """Return the tokens of which the broker acknowledged a rung that cannot be read, with that rung."""
+    return {
+        token.tobytes(): rung
         for tokens, acked in zip(journal.tokens, journal.acked, strict=True)
         for token, rung in zip(tokens, acked.tolist(), strict=True)
-        if rung >= 0
-    )
+        if rung >= 0 and best.get(token.tobytes(), _NONE)[0] < rung
+    }

@@ -17,15 +17,17 @@ from typing import Any, NamedTuple
 
 import redis as redis_client
 
+from streams.folders import cache_folder
 from streams.local.supervisor import Supervisor
+from streams.settings import DriverName
 from streams.store.contract import StoreError
 from streams.store.contradiction import contradiction
 from streams.store.redis_connection import connect
 from streams.store.shape import Key, Shape
 from streams.worker.table import Table
-from tests.chaos import ledgers, oracle, producers
+from tests.chaos import ledgers, oracle, producers, transactions
 from tests.chaos.faults import KINDS, WEIGHTS, Fault
-from tests.chaos.system import GOOD_ENDINGS, System
+from tests.chaos.system import DRIVERS, GOOD_ENDINGS, System
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +78,11 @@ class Outcome:
         verdict = self.verdict
         broken = verdict.lost or verdict.double or verdict.unequal or verdict.stale or self.ledgers.faults
         return (
-            not broken and not self.faults and not self.told_late and self.kills == self.wanted and verdict.reports > 0
+            not (broken or verdict.backlog)
+            and not self.faults
+            and not self.told_late
+            and self.kills == self.wanted
+            and verdict.reports > 0
         )
 
     def lines(self) -> Iterator[str]:
@@ -93,6 +99,8 @@ class Outcome:
             : None if not audit.faults else -len(", each drawn once")
         ]
         yield f"{verdict.windows} windows, {verdict.tokens} tokens, {len(verdict.unequal)} tallies unlike the oracle's"
+        if verdict.backlog:
+            yield f"backlog: {verdict.backlog} tokens wait behind a transaction that nobody ended"
         for what, found in (
             ("unequal tally", verdict.unequal),
             ("stale estimate", verdict.stale),
@@ -134,29 +142,25 @@ def run(
     make: type[System] = System,
     known: Mapping[str, Fault] = KINDS,
     guest: float = GUEST,
+    driver: DriverName = DRIVERS[0],
 ) -> Outcome:
     """Start everything, break it `kills` times, let it come to rest and compare.
 
-    `make` and `known` are the system and its faults by kind, `guest` is the chance of GUEST.
+    `make` and `known` are the system and its faults by kind, `guest` is the chance of GUEST, `driver` that of workers.
     """
     rng = random.Random(seed)
-    with Supervisor(stop_seconds=20.0) as supervisor, _ledger_folder() as folder:
-        system = make(supervisor, devices=devices, agents=agents, ledgers=folder, seed=seed)
+    with Supervisor(stop_seconds=20.0) as supervisor, _ledger_folder() as folder, _kept_logs(supervisor.folder, seed):
+        system = make(supervisor, devices=devices, agents=agents, ledgers=folder, seed=seed, driver=driver)
         system.wait(lambda: _answered(system), "the first reports to be counted")
         recoveries: dict[str, list[float]] = {}
         chances = Chances(burst, guest)
         done = _break(system, [(kind, known[kind]) for kind in plan(kills, kinds, rng)], rng, chances, recoveries)
         system.told.finish()
         faults = _come_to_rest(system) + system.faults()
-        messages = list(oracle.read_topic(system.settings))
-        windows, reports = oracle.fold(messages, system.surveys)
-        verdict = oracle.judge(system.store, system.surveys, windows, system.journal)
-        verdict.reports = reports
-        sent = ledgers.emitted(messages, system.agents_survey, system.surveys)
-        audit = ledgers.audit(folder, system.agents_survey, sent)
+        verdict, audit = _judge(system, folder)
         if audit.devices != agents:
             faults.append(f"expected {agents} ledgers; found {audit.devices}")
-        everyone = [*system.workers, system.guest, system.fleet, system.devices]
+        everyone = [*system.workers, system.guest, system.gateway, system.fleet, system.devices]
         for kept in everyone:
             strange = set(kept.endings) - GOOD_ENDINGS
             faults += [f"{kept.name} ended with status {status}" for status in sorted(strange)]
@@ -164,8 +168,45 @@ def run(
         for kept in system.kept:
             if kept.child is not None:
                 kept.child.kill()  # an orderly end is not needed
-    told = system.told
-    return Outcome(done, kills, recoveries, verdict, audit, endings, told.seconds, told.unnamed, faults, told_within)
+        told = system.told
+        outcome = Outcome(
+            done, kills, recoveries, verdict, audit, endings, told.seconds, told.unnamed, faults, told_within
+        )
+        if not outcome.good:
+            _keep_logs(supervisor.folder, seed)
+    return outcome
+
+
+def _judge(system: System, folder: Path) -> tuple[oracle.Verdict, ledgers.LedgerAudit]:
+    messages, behind = transactions.read_all(system.settings)
+    windows, reports = oracle.fold(messages, system.surveys)
+    waiting, _ = oracle.fold(behind, system.surveys)
+    verdict = oracle.judge(system.store, system.surveys, windows, system.journal, waiting)
+    verdict.reports = reports
+    sent = ledgers.emitted(messages + behind, system.agents_survey, system.surveys)
+    return verdict, ledgers.audit(folder, system.agents_survey, sent)
+
+
+@contextmanager
+def _kept_logs(folder: Path, seed: int) -> Iterator[None]:
+    """Keep the logs of a run that ends by an error."""
+    try:
+        yield
+    except Exception:
+        _keep_logs(folder, seed)
+        raise
+
+
+def _keep_logs(folder: Path, seed: int) -> None:
+    """Copy the logs of services and processes to where they outlive the run."""
+    kept = cache_folder() / "chaos" / f"seed-{seed}"
+    for log in folder.rglob("*.log"):
+        place = kept / log.relative_to(folder)
+        # A partition's segments are called .log too.
+        if "data" not in log.parts and "appendonlydir" not in log.parts:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(log, place)
+    logger.error("the run failed; its logs are in %s", kept)
 
 
 def _answered(system: System) -> bool:

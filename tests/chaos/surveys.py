@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support.continuing import text_with_rungs, with_rungs
 from tests.support.surveys import survey_text
 
 _SHORT = {"jitter": 'jitter = "500ms"', "retention": 'retention = "1d"', "lifetime": "lifetime = 1000000"}
@@ -11,14 +12,17 @@ FLEET = survey_text(
     values='values = ["red", "green", "blue", "black", "white"]',
     opens='opens = ["0s", "1s", "3s"]',
     size='size = "4s"',
+    shards="shards = 16\ntiers = {public = 0, partners = 1}",
     **_SHORT,
 )
+"""What two audiences may know of it is judged as surveys are."""
 
 BITS = """
 name = "chaos-site"
 question = "Which site?"
 values = ["a", "b", "c", "d", "e", "f", "g", "h"]
 shards = 8
+withdrawable = true
 [mechanism]
 name = "oue"
 [release]
@@ -51,11 +55,18 @@ retention = "1d"
 lifetime = 1000000
 """
 
+_TRIPS = {"name": 'name = "chaos-trips"', "size": 'size = "6s"', **_SHORT}
+
+LONGER = text_with_rungs(
+    3, with_rungs(2, opens='opens = ["0s", "1s"]', **_TRIPS).id, opens='opens = ["0s", "1s", "3s"]', **_TRIPS
+)
+"""It continues a survey with two levels, so frames of one chain name both, and each token counts once."""
+
 AGENTS = survey_text(
     name='name = "chaos-agents"',
     values='values = ["walk", "bike", "bus", "train", "car"]',
     shards="shards = 32",
     opens='opens = ["0s", "1s", "2s"]',
-    size='size = "10s"',
+    size='size = "10s"\nstanding = true',
     **_SHORT,
 )

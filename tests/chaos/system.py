@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final, get_args
 
 from confluent_kafka import KafkaException
 
@@ -24,25 +25,39 @@ from streams.local.process import Child, free_ports
 from streams.local.redis import Redis
 from streams.local.service import Program, StopOrder
 from streams.local.supervisor import Supervisor
-from streams.settings import Settings
+from streams.settings import DriverName, Settings
 from streams.store.connect import open_store
 from streams.store.contract import StoreError
 from streams.worker.applier import DEFAULT_SHARDS
-from tests.chaos import surveys
+from tests.chaos import surveys, transactions
 from tests.chaos.told import Told
 
 logger = logging.getLogger(__name__)
 
 RECOVERY_SECONDS = 240.0
 """A run that has not recovered by then is taken for stuck. Seconds are normal, tens of them on a busy machine."""
+HOLD_MS = 20
+"""How long the gateway holds reports. Every agent waits for it: longer, and a thousand of them send too little."""
 _RESTART_SECONDS = 0.2
 _POLL_SECONDS = 0.05
+_LOOK_SECONDS = 2.0
+DRIVERS: Final[tuple[DriverName, ...]] = get_args(DriverName)
 GOOD_ENDINGS = frozenset({0, 75, -9})
 """How a worker may end: asked to stop, status 75 (safe to restart), killed by us."""
 
 
 class StuckError(RuntimeError):
     """The system did not recover; the message says what is missing and carries the logs' ends."""
+
+
+class Broker(ApacheKafka):
+    """Says more than others: what became of transactions, and when it lost its place in the cluster."""
+
+    jvm_options = (
+        *ApacheKafka.jvm_options,
+        "-Dorg.slf4j.simpleLogger.log.kafka.coordinator.transaction=info",
+        "-Dorg.slf4j.simpleLogger.log.kafka.server.BrokerLifecycleManager=info",
+    )
 
 
 @dataclass
@@ -60,7 +75,7 @@ class Kept:
 
 
 class System:
-    """Broker, Redis, workers, a vectorised fleet and real device agents.
+    """Broker, Redis, workers, a vectorised fleet, and real device agents behind a gateway.
 
     Args:
         supervisor: owns all processes and the folder.
@@ -69,13 +84,23 @@ class System:
         ledgers: where the ledgers go; in memory if the machine has such a folder, since a killed process loses nothing
             that it has written, and a thousand ledgers would only wait for the disk.
         seed: of the fleet.
+        driver: with which workers read Kafka.
     """
 
     worker_count = 2
     tick_ms = 250
-    survey_names: tuple[str, ...] = ("FLEET", "BITS", "KEYS", "AGENTS")
+    survey_names: tuple[str, ...] = ("FLEET", "BITS", "KEYS", "LONGER", "AGENTS")
 
-    def __init__(self, supervisor: Supervisor, *, devices: int, agents: int, ledgers: Path, seed: int) -> None:
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        *,
+        devices: int,
+        agents: int,
+        ledgers: Path,
+        seed: int,
+        driver: DriverName = DRIVERS[0],
+    ) -> None:
         self.supervisor, self.ledgers, self.agents = supervisor, ledgers, agents
         folder = supervisor.folder / "surveys"
         folder.mkdir()
@@ -91,17 +116,12 @@ class System:
         self.store = open_store(self.settings)
         self._busy: set[Program] = set()
         self._lock = threading.Lock()
+        self.hanging, self._look_after = transactions.Hanging(), 0.0
         self.journal = supervisor.folder / "journal"
         self.told = Told(supervisor.folder, self._worker_runs)
         thaw = [sys.executable, "-m", "streams.cli"]
-        env = {
-            "THAW_KAFKA": self.settings.kafka,
-            "THAW_REDIS": self.settings.redis,
-            "THAW_SURVEYS": self.settings.surveys,
-            "THAW_TICK_MS": str(self.settings.tick_ms),
-            "PYTHONUNBUFFERED": "1",
-        }
-        *ports, guest_port = free_ports(self.worker_count + 1)
+        env = _env(self.settings, driver)
+        *ports, guest_port, gateway_port, gateway_metrics_port = free_ports(self.worker_count + 3)
         self.workers = [
             Kept(
                 f"worker-{number}",
@@ -120,19 +140,21 @@ class System:
         fleet = ["fleet", *map(str, fleets), "--devices", str(devices), "--scenario", "city"]
         fleet += ["--seed", str(seed), "--first-window-ms", str(system_clock()), "--journal", str(self.journal)]
         self.fleet = Kept("fleet", [*thaw, *fleet, "--no-truth", "--json"], StopOrder.FLEET, env)
-        words = [str(ledgers), str(files["AGENTS"]), str(agents), self.settings.kafka, self.settings.reports_topic]
+        ports_env = _gateway_env(gateway_port, gateway_metrics_port)
+        self.gateway = Kept("gateway", [*thaw, "gateway"], StopOrder.WORKER, env | ports_env)
+        words = [str(ledgers), str(files["AGENTS"]), str(agents), f"http://127.0.0.1:{gateway_port}"]
         self.devices = Kept(
             "agents",
             [sys.executable, "-m", "tests.chaos.agents", *words],
             StopOrder.FLEET,
             env,
         )
-        self.kept = [*self.workers, self.fleet, self.devices]
+        self.kept = [*self.workers, self.gateway, self.fleet, self.devices]
         self.told.start()
 
     def start_services(self) -> Settings:
         """Start Kafka and Redis; return the settings with which they are reached."""
-        self.kafka = self.supervisor.add(ApacheKafka(folder=self.supervisor.folder / "kafka"))
+        self.kafka = self.supervisor.add(Broker(folder=self.supervisor.folder / "kafka"))
         self.redis = self.supervisor.add(Redis(folder=self.supervisor.folder / "redis"))
         return Settings(kafka=self.kafka.address, redis=self.redis.url)
 
@@ -178,9 +200,18 @@ class System:
             self.dismiss(self.guest, 30.0)
 
     def bring_back(
-        self, service: Program, *, after_seconds: float, before: Callable[[], object] = lambda: None
+        self,
+        service: Program,
+        *,
+        after_seconds: float,
+        before: Callable[[], object] = lambda: None,
+        traceless: bool = False,
     ) -> None:
-        """Start a killed service again in the background, after a while and after what `before` does to its data."""
+        """Start a killed service again in the background, after a while and after what `before` does to its data.
+
+        `traceless`: once it runs nobody can tell any more that it was away.
+        """
+        fault = self.told.number
         with self._lock:
             self._busy.add(service)
 
@@ -189,6 +220,8 @@ class System:
                 time.sleep(after_seconds)
                 before()
                 service.start()
+                if traceless:
+                    self.told.over(fault)
             except Exception:
                 logger.exception("%s did not start again", service.name)
             finally:
@@ -235,7 +268,10 @@ class System:
 
     def faults(self) -> list[str]:
         """Return what else went wrong, at the end of a run."""
-        return []
+        return [
+            f"partition {partition}: the broker did not end the transaction at {offset}; look for it in its log"
+            for partition, offset in sorted(self.hanging.partitions.items())
+        ]
 
     def services_alive(self) -> bool:
         """Tell whether Kafka and Redis run."""
@@ -243,6 +279,8 @@ class System:
 
     def recover(self) -> None:
         """Return when everything runs again and what the broker has at that moment is in the store.
+
+        Without what lies behind a transaction that the broker does not end: nobody can read that.
 
         Raises:
             StuckError: it did not happen.
@@ -254,9 +292,17 @@ class System:
             try:
                 if not ends:
                     ends.update(self.end_offsets())
-                return self.stored(ends)
+                if self.stored(ends):
+                    return True
+                if time.monotonic() >= self._look_after:
+                    self._look_after = time.monotonic() + _LOOK_SECONDS
+                    self.hanging.look(transactions.places(self.settings))
+                    ends.update(
+                        {partition: min(ends[partition], at) for partition, at in self.hanging.partitions.items()}
+                    )
             except (KafkaException, StoreError):
-                return False
+                pass
+            return False
 
         self.wait(caught_up, "the store to have what the broker has")
 
@@ -290,6 +336,22 @@ class System:
             if kept.child is not None:
                 tails.append(kept.child.tail())
         return "\n".join(tails)
+
+
+def _env(settings: Settings, driver: DriverName) -> dict[str, str]:
+    return {
+        "THAW_KAFKA": settings.kafka,
+        "THAW_REDIS": settings.redis,
+        "THAW_SURVEYS": settings.surveys,
+        "THAW_TICK_MS": str(settings.tick_ms),
+        "THAW_DRIVER": driver,
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _gateway_env(port: int, metrics_port: int) -> dict[str, str]:
+    settings = {"port": port, "metrics_port": metrics_port, "hold_ms": HOLD_MS, "rate": 0}
+    return {f"THAW_GATEWAY_{name.upper()}": str(value) for name, value in settings.items()}
 
 
 def _takes_orders(child: Child) -> bool:

@@ -1,7 +1,8 @@
 """How long it takes until a worker's log says what is wrong. `--told-within` judges it.
 
 A thread of its own reads the logs: the run itself may wait for a broker that does not answer. Time counts while a
-worker runs, since nobody else writes these logs.
+worker runs, since nobody else writes these logs, and until a fault that leaves no trace is over: a worker that starts
+afterwards has nothing to name.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ TELLING: Final[dict[str, re.Pattern[bytes]]] = {
     "tear": re.compile(_REDIS),
     "stale-replica": re.compile(_REDIS),
     "broker": re.compile(_KAFKA),
+    "two-brokers": re.compile(_KAFKA),
     "hang-kafka": re.compile(_KAFKA),
     "corrupt-tally": re.compile(_DAMAGE),
     "corrupt-log": re.compile(_DAMAGE),
@@ -58,6 +60,7 @@ class Told:
         self._folder, self._worker_runs, self._clock = folder, worker_runs, clock
         self._lock = threading.Lock()
         self._kind, self._waited, self._looked = "", 0.0, clock()
+        self._number, self._is_over = 0, False
         self._read: dict[Path, int] = {}
         self._down: set[tuple[bytes, Path]] = set()
         """Services that are down according to a log, by the pattern that says so."""
@@ -82,8 +85,26 @@ class Told:
         with self._lock:
             self._give_up()
             self._kind = kind if kind in TELLING else ""
-            self._waited, self._looked = 0.0, self._clock()
+            self._number += 1
+            self._waited, self._looked, self._is_over = 0.0, self._clock(), False
             self._stands()
+
+    @property
+    def number(self) -> int:
+        """The number of the current fault, for `over`."""
+        return self._number
+
+    @property
+    def is_named(self) -> bool:
+        """Whether a log has named the current fault."""
+        with self._lock:
+            return not self._kind
+
+    def over(self, number: int) -> None:
+        """Take note that the fault of this number is over, and that nothing is left of it to be noticed."""
+        self.look()
+        with self._lock:
+            self._is_over = self._is_over or number == self._number
 
     def begin(self) -> None:
         """Count from now on: what had to be awaited or prepared for the fault is over."""
@@ -102,6 +123,7 @@ class Told:
 
     def finish(self) -> None:
         """Expect nothing any more."""
+        self.look()
         with self._lock:
             self._give_up()
 
@@ -115,7 +137,7 @@ class Told:
         runs = self._worker_runs()
         with self._lock:
             now = self._clock()
-            self._waited += now - self._looked if runs else 0.0
+            self._waited += now - self._looked if runs and not self._is_over else 0.0
             self._looked = now
             for log in self._logs():
                 begin = self._read.get(log, 0)

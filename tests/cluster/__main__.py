@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from streams.local.process import ServiceError, signals_as_interrupt
 from tests.chaos.run import run
-from tests.chaos.system import StuckError
+from tests.chaos.system import DRIVERS, StuckError
 from tests.cluster.faults import KINDS
 from tests.cluster.system import ClusterSystem
 
@@ -28,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--devices", type=int, default=500, help="devices of the vectorised fleet (default 500)")
     parser.add_argument("--agents", type=int, default=40, help="real device agents (default 40)")
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS), help="faults to choose from")
+    parser.add_argument("--driver", choices=DRIVERS, default=DRIVERS[0], help="with which workers read Kafka")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     seed = secrets.randbits(32) if options.seed is None else options.seed
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 make=ClusterSystem,
                 known=KINDS,
                 guest=0.0,
+                driver=options.driver,
             )
         except (ServiceError, StuckError) as error:
             print(error, file=sys.stderr)

@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from redis import Redis
@@ -24,10 +25,21 @@ from tests.support.deadline import until
 THAW = [sys.executable, "-m", "streams.cli"]
 
 
-def fleet_through_worker(
+Counted = tuple[RedisStore, list[Survey], list[WindowJournal]]
+"""Where the reports were counted, of which surveys, and what the broker acknowledged of each window."""
+
+
+def fleet_through_worker(kafka: str, redis_url: str, prefix: str, folder: Path, arguments: Sequence[str]) -> Counted:
+    """Send the past of all surveys in `folder` through one worker; return when every window is estimated."""
+    with worker_with_fleet(kafka, redis_url, prefix, folder, arguments) as counted:
+        return counted
+
+
+@contextmanager
+def worker_with_fleet(
     kafka: str, redis_url: str, prefix: str, folder: Path, arguments: Sequence[str]
-) -> tuple[RedisStore, list[Survey], list[WindowJournal]]:
-    """Send the past of all surveys in `folder` through one worker; return when every window is estimated.
+) -> Iterator[Counted]:
+    """Send the past of all surveys in `folder` through one worker, which goes on once every window is estimated.
 
     Args:
         kafka: address of the broker.
@@ -57,4 +69,4 @@ def fleet_through_worker(
             return counted == sent["reports"] and not store.queue.entries()
 
         until(done, 120, "every report is applied and every window estimated")
-    return store, surveys, read_journals(journal)
+        yield store, surveys, read_journals(journal)

@@ -21,8 +21,10 @@ from streams.settings import Settings
 from streams.store.connect import open_truths
 from tests.integration.workers import THAW
 from tests.support.deadline import until
+from tests.support.processes import hung
 from tests.support.services import running
 from tests.support.surveys import survey_text
+from tests.support.telling import Tells
 
 pytestmark = pytest.mark.real
 
@@ -30,8 +32,8 @@ REDIS = [f"Redis (for {what}; reports are sent all the same)" for what in ("the 
 """What a canary's fleet calls Redis, once for each of its uses."""
 
 
-def test_an_unreachable_broker_is_told_by_every_command_that_needs_one(tmp_path: Path) -> None:
-    """Side by side, since each waits for a while."""
+def test_an_unreachable_broker_is_told_by_every_command_that_needs_one(tmp_path: Path, tells: Tells) -> None:
+    """Side by side, since each waits for a while; but one of them alone, to see for how long."""
     (tmp_path / "colour.toml").write_text(survey_text())
     commands = [
         ["topics", "create"],
@@ -39,6 +41,9 @@ def test_an_unreachable_broker_is_told_by_every_command_that_needs_one(tmp_path:
         ["deadletters", "show", "1"],
         ["deadletters", "replay"],
         ["rebuild", "colour"],
+        ["verify", "colour"],
+        ["export", str(tmp_path / "export")],
+        ["topics", "migrate", "--to", "16"],
         ["fleet", "--windows", "1"],
         ["demo", "--kafka", "127.0.0.1:1"],
     ]
@@ -53,6 +58,12 @@ def test_an_unreachable_broker_is_told_by_every_command_that_needs_one(tmp_path:
         assert "Traceback" not in err
         assert "no broker answered at 127.0.0.1:1 (" in err
         assert "; check THAW_KAFKA" in err
+    tells.begin()
+    with subprocess.Popen(
+        [*THAW, *commands[0]], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as alone:
+        assert alone.wait(120) == 75
+    tells.note("No broker answers a command", f"thaw {' '.join(commands[0])}")
 
 
 @pytest.fixture
@@ -63,7 +74,7 @@ def redis() -> Iterator[Redis]:
 
 
 def test_a_canary_fleet_goes_on_while_redis_hangs_and_while_it_is_gone(
-    kafka: str, topic_prefix: str, redis: Redis, tmp_path: Path
+    kafka: str, topic_prefix: str, redis: Redis, tmp_path: Path, tells: Tells
 ) -> None:
     canary: DemoSurvey = scaled_copy(deploy_folder("surveys") / "canary.toml", tmp_path, 20)
     settings = Settings(kafka=kafka, redis=redis.url, prefix=topic_prefix, surveys=str(tmp_path))
@@ -102,9 +113,10 @@ def test_a_canary_fleet_goes_on_while_redis_hangs_and_while_it_is_gone(
     try:
         until(lambda: any(map(has_truth, starts(began_ms, system_clock()))), 60, "the fleet has begun")
         hung_ms = system_clock()
-        redis.child.send_signal(signal.SIGSTOP)
-        told(1, "down")
-        redis.child.send_signal(signal.SIGCONT)
+        with hung(redis.child):
+            tells.begin()
+            told(1, "down")
+            tells.note("Redis is down or hangs while a canary", "log of the fleet")
         told(1, "up again")
         settles_after(hung_ms)
         gone_ms = system_clock()

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +23,27 @@ pytestmark = pytest.mark.real
 THAW = [sys.executable, "-m", "streams.cli"]
 
 
-def demo(tmp_path: Path, *arguments: str, kill_worker: bool = False, hang_worker: bool = False) -> dict[str, Any]:
+def demo(tmp_path: Path, *arguments: str, kill: Sequence[str] = (), hang_worker: bool = False) -> dict[str, Any]:
     """Run the demo and return its JSON object.
 
     Args:
         tmp_path: where its talk goes.
         arguments: its arguments.
-        kill_worker: kill its worker with -9 as soon as the fleet runs.
+        kill: kill these processes of it with -9 as soon as the fleet runs.
         hang_worker: stop its worker as soon as the fleet runs, and let it go on when the demo waits for it.
     """
     talk = tmp_path / "talk"
     with talk.open("wb") as stderr:
         process = subprocess.Popen([*THAW, "demo", "--json", *arguments], stdout=subprocess.PIPE, stderr=stderr)
     try:
-        if kill_worker or hang_worker:
+        if kill or hang_worker:
             until(lambda: "fleet: process" in talk.read_text() or process.poll() is not None, 120, "the fleet runs")
-            found = re.search(r"worker: process (\d+)", talk.read_text())
-            assert found, talk.read_text()
-            os.kill(int(found[1]), signal.SIGKILL if kill_worker else signal.SIGSTOP)
+            for name in kill or ["worker"]:
+                found = re.search(rf"{name}: process (\d+)", talk.read_text())
+                assert found, talk.read_text()
+                os.kill(int(found[1]), signal.SIGKILL if kill else signal.SIGSTOP)
             if hang_worker:
+                assert found
                 waits = re.compile(r"the worker is \d+ records and \d+ windows behind; waiting")
                 until(lambda: waits.search(talk.read_text()) or process.poll() is not None, 120, "the demo waits")
                 os.kill(int(found[1]), signal.SIGCONT)
@@ -51,8 +54,8 @@ def demo(tmp_path: Path, *arguments: str, kill_worker: bool = False, hang_worker
     assert process.returncode == 0, talk.read_text()
     lines = stdout.decode().splitlines()
     assert len(lines) == 1, f"exactly one JSON object on stdout; got {stdout[:500]!r}"
-    if kill_worker:
-        assert "worker ended with status -9; restarting it" in talk.read_text()
+    for name in kill:
+        assert f"{name} ended with status -9; restarting it" in talk.read_text()
     result: dict[str, Any] = json.loads(lines[0])
     return result
 
@@ -90,16 +93,22 @@ def check(result: dict[str, Any]) -> None:
     assert_binomial(sum(firsts), len(firsts), 0.95)
 
 
-def test_the_demo_loses_nothing_when_its_worker_is_killed(kafka: str, tmp_path: Path) -> None:
-    result = demo(tmp_path, "--kafka", kafka, "--seconds", "12", "--devices", "5000", kill_worker=True)
+def test_the_demo_loses_nothing_when_its_worker_and_its_gateway_are_killed(kafka: str, tmp_path: Path) -> None:
+    arguments = ("--kafka", kafka, "--gateway", "--seconds", "12", "--devices", "5000")
+    result = demo(tmp_path, *arguments, kill=["worker", "gateway"])
     check(result)
     assert result["kafka"] == "external"
 
 
-def test_the_demo_runs_on_the_embedded_broker_with_one_worker(tmp_path: Path) -> None:
-    result = demo(tmp_path, "--kafka", "embedded", "--seconds", "10", "--devices", "3000")
+def test_the_demo_runs_on_the_embedded_broker_with_one_worker_and_counts_withdrawals(tmp_path: Path) -> None:
+    arguments = ("--kafka", "embedded", "--seconds", "10", "--devices", "3000", "--scenario", "withdrawals")
+    result = demo(tmp_path, *arguments)
     check(result)
     assert result["kafka"] == "embedded"
+    browser, canary = result["surveys"]
+    # A fifth of 3,000: outside 400 to 800 once in 10^19 windows.
+    assert all(400 < window["withdrawn"] < 800 for window in browser["windows"])
+    assert all(window["withdrawn"] is None for window in canary["windows"])
 
 
 def test_the_demo_starts_apache_kafka_and_waits_for_a_worker_that_is_behind(kafka: str, tmp_path: Path) -> None:

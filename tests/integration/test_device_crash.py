@@ -24,16 +24,22 @@ import pytest
 from producers.device.agent import Device
 from producers.device.budget import cost_units
 from producers.device.ledger import Ledger
+from producers.survey.bulletin import bulletin_of, sealed_bulletin
+from producers.survey.signing import verifier
 from producers.survey.survey import Survey
 from producers.wire import frames as wire
 from producers.wire.transport import Message
+from tests.support.continuing import LONGER, SHORT
 from tests.support.deadline import until
+from tests.support.signing import signer_in, while_wide
 from tests.support.surveys import WEEK, WINDOW_MS, survey
 
 END = WEEK + WINDOW_MS
 CRASHED = 137
+VALUE_KEY = bytes(range(32))
 DEVICE_FILES = (
-    *(f"device/{name}.py" for name in ("agent", "ledger", "outbox", "budget", "accounts", "sending")),
+    *(f"device/{name}.py" for name in ("agent", "ledger", "outbox", "budget", "accounts", "sending", "encoding")),
+    *(f"device/{name}.py" for name in ("standing", "bulletins", "continuing", "sealing", "drawing")),
     "test_device_crash.py",
 )
 
@@ -83,12 +89,18 @@ def check(folder: Path, asked: Survey) -> int:
     assert not torn, f"two different answers for one rung: {torn}"
     charged: dict[bytes, int] = {}
     for token, rung in seen:
-        charged[token] = max(charged.get(token, 0), cost_units(asked.mechanism.epsilons[rung]))
+        if asked.standing:
+            # Windows repeat the answers of the value, and all of them together cost what one costs.
+            assert len({frame[56:57] for (_, other), frames in seen.items() if other == rung for frame in frames}) == 1
+            token = b"value"
+        if rung < asked.mechanism.rungs:
+            charged[token] = max(charged.get(token, 0), cost_units(asked.mechanism.epsilons[rung]))
     if (folder / "ledger").exists():
         ledger = Ledger(folder / "ledger")
         assert sum(charged.values()) <= ledger.odometer().spent_units
         if ledger.consent:
-            assert ledger.odometer().spent_units == sum(chain.charged_units for chain in ledger.kept())
+            of_chains = ledger.connection.execute("SELECT SUM(charged_units) FROM chains").fetchone()[0] or 0
+            assert ledger.odometer().spent_units == of_chains
         assert ledger.odometer().spent_units == sum(account.spent_units for account in ledger.accounts().values())
         ledger.close()
     else:
@@ -120,6 +132,7 @@ class Story(NamedTuple):
     first: Callable[[Path, Survey], None]
     then: Callable[[Path, Survey], None]
     rungs: set[int]
+    tokens: int = 1
 
 
 def begin(folder: Path, asked: Survey) -> None:
@@ -165,6 +178,77 @@ def unlock(folder: Path, asked: Survey) -> None:
     transport.close()
 
 
+def repeat(folder: Path, asked: Survey) -> None:
+    """Answer the next window with the same value: the answers are repeated, and only what is sharper costs."""
+    transport = FileTransport(folder / "wire")
+    with Device(folder / "ledger", [asked], transport) as device:
+        device.observe(asked, "green", END)
+        device.tick(END)
+        device.tick(END + WINDOW_MS + 30_000)
+        assert device.odometer.epsilon == asked.mechanism.epsilons[-1]
+    transport.close()
+
+
+_FOLDER = tempfile.TemporaryDirectory()
+SIGNER = signer_in(Path(_FOLDER.name))
+BY_BULLETIN = while_wide(SIGNER)
+BULLETIN = sealed_bulletin(bulletin_of(BY_BULLETIN, 1, END, {WEEK: 1}), SIGNER.sign)
+
+
+def obey(folder: Path, asked: Survey) -> None:
+    """Take a bulletin that opens one level more, and release that."""
+    transport = FileTransport(folder / "wire")
+    with Device(folder / "ledger", [asked], transport, verifier=verifier) as device:
+        device.bulletins.take(asked, BULLETIN)
+        device.tick(END + 60_000)
+        assert device.odometer.epsilon == asked.mechanism.epsilons[1]
+    transport.close()
+
+
+def withdrawable() -> Survey:
+    return survey(shards="shards = 16\nwithdrawable = true")
+
+
+def take_back(folder: Path, asked: Survey) -> None:
+    """Take the answers of all windows back; nothing else may leave afterwards."""
+    transport = FileTransport(folder / "wire")
+    with Device(folder / "ledger", [asked], transport) as device:
+        device.withdraw(asked, now_ms=END)
+        device.tick(END + 30_000)
+        assert device.odometer.epsilon == asked.mechanism.epsilons[0]
+        assert device.next_ms() is None
+    transport.close()
+
+
+def switch_off_and_withdraw(folder: Path, asked: Survey) -> None:
+    """Withdraw consent: the answer that has left is taken back, once, though the ledger forgets it."""
+    transport = FileTransport(folder / "wire")
+    with Device(folder / "ledger", [asked], transport) as device:
+        device.consent(False, END)
+        device.observe(asked, "red", WEEK)
+        device.tick(END + 30_000)
+        assert device.odometer.epsilon == asked.mechanism.epsilons[0]
+    transport.close()
+
+
+def begin_short(folder: Path, _: Survey) -> None:
+    """Answer the survey as it was before levels were added, and send the first rung."""
+    transport = FileTransport(folder / "wire")
+    with Device(folder / "ledger", [SHORT], transport, value_key=VALUE_KEY) as device:
+        device.observe(SHORT, "green", WEEK)
+        device.tick(WEEK)
+    transport.close()
+
+
+def go_on(folder: Path, asked: Survey) -> None:
+    """Learn of the longer ladder, draw what it has above the stored answers, and release the highest of it."""
+    transport = FileTransport(folder / "wire")
+    with Device(folder / "ledger", [asked], transport, value_key=VALUE_KEY) as device:
+        device.tick(END + 30_000)
+        assert device.odometer.spent_units == cost_units(asked.mechanism.epsilons[-1])
+    transport.close()
+
+
 def rungs_of(folder: Path, asked: Survey) -> set[int]:
     return {rung for _, rung in emitted(folder / "wire", asked)}
 
@@ -173,7 +257,12 @@ STORIES = {
     "clock": Story(survey(), lambda *_: None, live, {0, 2}),
     "demand": Story(survey(kind='kind = "on_demand"', opens=""), begin, demand, {0, 1, 2}),
     "off": Story(survey(), begin, switch_off, {0}),
+    "withdraw": Story(withdrawable(), begin, take_back, {0, 3}),
+    "off, withdrawing": Story(withdrawable(), begin, switch_off_and_withdraw, {0, 3}),
+    "standing": Story(survey(size='size = "1m"\nstanding = true'), begin, repeat, {0, 2}, tokens=2),
+    "bulletin": Story(BY_BULLETIN, begin, obey, {0, 1}),
     "unlock": Story(unlocking(), begin, unlock, {0, 1}),
+    "continued": Story(LONGER, begin_short, go_on, {0, 2}),
 }
 
 
@@ -207,13 +296,26 @@ def crash_at_every_line(root: Path, story: Story) -> int:
         assert rungs_of(folder, asked) <= story.rungs
         assert len(rungs_of(folder, asked)) >= min(len(story.rungs), 2)
         after = emitted(folder / "wire", asked)
-        assert len({token for token, _ in after}) == 1
+        assert len({token for token, _ in after}) == story.tokens
         assert all(after[key] == frames for key, frames in before.items())
         shutil.rmtree(folder)
         line += 1
 
 
-@pytest.mark.parametrize(("story", "least"), [("clock", 500), ("demand", 100), ("off", 100), ("unlock", 100)])
+@pytest.mark.parametrize(
+    ("story", "least"),
+    [
+        ("clock", 500),
+        ("demand", 100),
+        ("off", 100),
+        ("unlock", 100),
+        ("withdraw", 100),
+        ("off, withdrawing", 100),
+        ("standing", 100),
+        ("bulletin", 100),
+        ("continued", 100),
+    ],
+)
 def test_a_device_killed_before_any_line_repeats_itself_and_nothing_else(story: str, least: int) -> None:
     # In memory where there is such a folder: a thousand crashes would otherwise wait for the disk at every commit. In a
     # process of its own: forking all that the test runner has loaded takes several times as long.
@@ -279,8 +381,7 @@ def test_a_device_killed_by_the_system_repeats_itself_and_nothing_else(tmp_path:
 
 
 def check_emitted_only(folder: Path, asked: Survey) -> None:
-    torn = [key for key, frames in emitted(folder / "wire", asked).items() if len(frames) > 1]
-    assert not torn
+    assert not [key for key, frames in emitted(folder / "wire", asked).items() if len(frames) > 1]
 
 
 def test_the_check_would_notice_a_redrawn_answer(tmp_path: Path) -> None:

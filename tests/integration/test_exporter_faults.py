@@ -26,8 +26,10 @@ from streams.store.connect import open_store
 from tests.support.deadline import until
 from tests.support.exporter import record_of
 from tests.support.processes import hung
+from tests.support.prometheus import Prometheus
 from tests.support.services import fresh_name, running
 from tests.support.surveys import survey, survey_text
+from tests.support.telling import Tells
 
 pytestmark = pytest.mark.real
 
@@ -81,7 +83,7 @@ def timed(get: Callable[[str], tuple[int, str]], path: str) -> tuple[tuple[int, 
     return get(path), time.monotonic() - started
 
 
-def test_a_redis_that_hangs_delays_nobody_and_is_named(tmp_path: Path) -> None:
+def test_a_redis_that_hangs_delays_nobody_and_is_named(tmp_path: Path, tells: Tells) -> None:
     colour = survey()
     with running(Redis) as redis:
         store = open_store(Settings(redis=redis.url))
@@ -94,7 +96,9 @@ def test_a_redis_that_hangs_delays_nobody_and_is_named(tmp_path: Path) -> None:
             assert served.until_status("/healthz", 200) == "ok\n"
             assert served.get(windows)[0] == 200
             with hung(redis.child):
+                tells.begin()
                 told = served.until_status("/healthz", 503)
+                tells.note("Redis hangs (SIGSTOP)", "/healthz")
                 assert f"no answer from Redis at {redis.address} in time" in told
                 paths = ["/healthz", "/metrics", "/api/v1/health", "/api/v1/alerts", "/api/v1/surveys", "/", windows]
                 # Were each of them to wait for Redis, even four at a time, these would take minutes.
@@ -132,20 +136,22 @@ def stream_lines(stream: Any, start: bytes, count: int) -> list[bytes]:
     return found
 
 
-def test_a_kafka_that_hangs_is_named_by_the_workers(redis_url: str, tmp_path: Path) -> None:
+def test_a_kafka_that_hangs_is_named_by_the_workers(
+    other_kafka: ApacheKafka, redis_url: str, tmp_path: Path, tells: Tells
+) -> None:
     prefix = f"{fresh_name()}."
-    with running(ApacheKafka) as kafka, exporter(tmp_path, redis_url, THAW_PREFIX=prefix) as served:
+    with exporter(tmp_path, redis_url, THAW_PREFIX=prefix) as served:
         assert (served.health()["kafka"], served.health()["workers_alive"]) == ("unknown", 0)
         env = {
             "THAW_REDIS": redis_url,
-            "THAW_KAFKA": kafka.address,
+            "THAW_KAFKA": other_kafka.address,
             "THAW_PREFIX": prefix,
             "THAW_SURVEYS": str(tmp_path),
             "THAW_INSTANCE": "w1",
             "THAW_WORKER_PORT": "0",
             "THAW_BIND": "0.0.0.0",
         }
-        with hung(kafka.child):
+        with hung(other_kafka.child):
             # Started while Kafka hangs: the worst case, since it cannot get as far as reading.
             worker = Child(
                 "worker", [sys.executable, "-m", "streams.cli", "worker"], log=tmp_path / "worker.log", env=env
@@ -153,7 +159,8 @@ def test_a_kafka_that_hangs_is_named_by_the_workers(redis_url: str, tmp_path: Pa
             try:
                 metrics = re.compile(r"w1; metrics on (http://127\.0\.0\.1:\d+)")
                 [address] = until(lambda: metrics.findall(worker.tail()), LIMIT_SECONDS, "metrics on loopback only")
-                until(lambda: served.health()["kafka"] == "down", LIMIT_SECONDS, "Kafka to be named")
+                tells.begin()
+                tells.seen("Kafka hangs or is away", "/api/v1/health", lambda: served.health()["kafka"] == "down")
                 health = served.health()
                 assert health["status"] == "stale"
                 assert health["reasons"][0].startswith("Kafka does not answer w1. ")
@@ -162,12 +169,29 @@ def test_a_kafka_that_hangs_is_named_by_the_workers(redis_url: str, tmp_path: Pa
                 assert '"name":"ThawKafkaDown","state":"firing"' in served.get("/api/v1/alerts")[1]
                 with urllib.request.urlopen(f"{address}/metrics", timeout=LIMIT_SECONDS) as answer:
                     assert b"\nthaw_worker_kafka_up 0.0\n" in answer.read()
-                kafka.child.send_signal(signal.SIGCONT)
+                other_kafka.child.send_signal(signal.SIGCONT)
                 until(lambda: served.health()["kafka"] == "up", LIMIT_SECONDS, "Kafka to be up again")
             finally:
                 worker.kill()
-        until(lambda: served.health()["workers_dead"] == 1, LIMIT_SECONDS, "the killed worker to be shown as dead")
+        tells.begin()
+        tells.seen("A worker dies while others live", "/api/v1/health", lambda: served.health()["workers_dead"] == 1)
         assert '\nthaw_workers{state="dead"} 1.0\n' in served.get("/metrics")[1]
+
+
+def test_a_prometheus_that_hangs_is_named_and_delays_nobody(redis_url: str, tmp_path: Path, tells: Tells) -> None:
+    with (
+        running(lambda: Prometheus("global: {scrape_interval: 1s}\n")) as prometheus,
+        exporter(tmp_path, redis_url, THAW_PROMETHEUS=prometheus.url) as served,
+    ):
+
+        def source() -> object:
+            return json.loads(served.get("/api/v1/alerts")[1])["source"]
+
+        until(lambda: source() == "prometheus", LIMIT_SECONDS, "alerts as Prometheus tells them")
+        with hung(prometheus.child):
+            tells.begin()
+            tells.seen("Prometheus hangs", "/api/v1/alerts", lambda: source() == "unreachable")
+        until(lambda: source() == "prometheus", LIMIT_SECONDS, "Prometheus again")
 
 
 def refused(tmp_path: Path, *words: str, **env: str) -> str:

@@ -13,14 +13,17 @@ from pathlib import Path
 
 import pytest
 import redis as redis_client
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from streams.local.kafka import ApacheKafka, EmbeddedKafka, ExternalKafka
-from streams.local.process import NotReady, ServiceError, free_ports
+from streams.local.kafka import EmbeddedKafka, ExternalKafka
+from streams.local.process import ChildDied, NotReady, ServiceError, free_ports
 from streams.local.redis import Redis, valkey_program
 from streams.local.supervisor import Supervisor
+from streams.settings import Settings
+from tests.chaos.system import Broker
+from tests.chaos.transactions import places
 from tests.support.deadline import until
 from tests.support.prometheus import Prometheus
 from tests.support.services import missing, running
@@ -131,18 +134,47 @@ def test_kafka_stamps_messages_with_its_own_time(kafka: str, topic_prefix: str) 
     assert before_ms <= stamped_ms <= time.time_ns() // 1_000_000
 
 
-def test_a_killed_kafka_comes_back_with_its_address_and_its_messages(kafka: str) -> None:
-    with running(ApacheKafka) as own:
+def commit_everywhere(address: str, topic: str, partitions: int) -> None:
+    """Commit a transaction with a record in every partition."""
+    producer = Producer({"bootstrap.servers": address, "transactional.id": topic, "log_level": 0})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for partition in range(partitions):
+        producer.produce(topic, b"committed", partition=partition)
+    producer.flush(60)
+    producer.commit_transaction(60)
+
+
+def test_a_killed_kafka_comes_back_with_its_address_its_messages_and_the_ends_of_transactions(kafka: str) -> None:
+    """The kill comes before most partitions have the mark of the commit: after the start the broker owes them one.
+
+    A partition that has its mark already may get a second one: the broker writes all of them again.
+    """
+    many = 100
+    with running(Broker) as own:
         address, folder = own.address, own.folder
+        settings = Settings(kafka=address, prefix="ended.", partitions=many)
         create_topic(address, "kept", 8)
+        create_topic(address, settings.reports_topic, many)
         produce(address, "kept", b"still here")
         pid = own.child.pid
+        commit_everywhere(address, settings.reports_topic, many)
         own.kill()
         assert not own.alive()
         assert gone(pid)
         own.start()
         assert own.address == address
         assert first_message(address, "kept")[0] == b"still here"
+
+        def ended() -> bool:
+            try:
+                found = places(settings).values()
+            except KafkaException:
+                return False  # partitions are without a leader for a moment
+            return all(place.stable == place.end >= 2 for place in found)
+
+        until(ended, 60, "a record and its mark in every partition", poll_seconds=0.2)
+        assert "likely deleted already" not in own.log.read_text(), "KAFKA-20734: marks that are never written"
     assert not folder.exists()
 
 
@@ -226,3 +258,17 @@ def test_make_kafka_prints_an_address_and_ends_with_sigterm(kafka: str) -> None:
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait(30) == 0
     assert all(gone(pid) for pid in pids)
+
+
+def test_services_start_side_by_side_and_one_that_fails_ends_the_others() -> None:
+    with Supervisor() as supervisor:
+        one, other = Redis(folder=supervisor.folder / "one"), Redis(folder=supervisor.folder / "other")
+        supervisor.add_together(one, other)
+        assert one.alive()
+        assert other.alive()
+        assert one.address != other.address
+        broken = Redis(folder=supervisor.folder / "broken", program=Path("/bin/false"))
+        with pytest.raises(ChildDied):
+            supervisor.add_together(Redis(folder=supervisor.folder / "third"), broken)
+    assert not one.alive()
+    assert not other.alive()

@@ -175,10 +175,10 @@ def test_with_java_and_jars_auto_means_apache_kafka(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("THAW_KAFKA_LIBS", str(tmp_path))
     with pytest.raises(ServiceMissing, match=r"expected Apache Kafka's jars in .*; run `make setup`"):
         find_kafka("real")
-    (tmp_path / "kafka_2.13-4.3.1.jar").touch()
+    (tmp_path / "kafka_2.13-4.2.1.jar").touch()
     chosen = find_kafka("auto")
     assert isinstance(chosen, ApacheKafka)
-    assert chosen.describe() == "Apache Kafka 4.3.1"
+    assert chosen.describe() == "Apache Kafka 4.2.1"
 
 
 def test_an_address_means_a_broker_elsewhere() -> None:

@@ -17,6 +17,7 @@ from streams.worker.dead_letters import CUT_HEADER, DETAIL_HEADER, OFFSET_HEADER
 from tests.integration.workers import Reports, System, headers, run_thaw
 from tests.support.deadline import until
 from tests.support.segments import DAMAGES, damage
+from tests.support.telling import Tells
 
 pytestmark = pytest.mark.real
 
@@ -62,7 +63,7 @@ def metric(port: int, name: str) -> float:
 
 
 def test_every_codec_is_read_and_what_cannot_be_decoded_becomes_a_dead_letter(
-    system: System, kafka_server: ApacheKafka
+    system: System, kafka_server: ApacheKafka, tells: Tells
 ) -> None:
     reports = parts(system.reports(6_000), len(CODECS) + 1)
     for codec, some in zip(CODECS, reports, strict=False):
@@ -82,6 +83,8 @@ def test_every_codec_is_read_and_what_cannot_be_decoded_becomes_a_dead_letter(
     with system.worker() as worker:
         system.wait_for_tally(everyone, worker)
         letters = system.read(system.settings.dead_letters_topic, len(DAMAGES) + 2)
+        tells.log("A record batch that cannot be decoded", worker, "record batch refused (batch: ", after="assigned")
+        tells.log("A null value", worker, "frame refused (empty)", after="assigned")
     found = {headers(letter)[OFFSET_HEADER].decode(): headers(letter) for letter in letters}
     assert found.keys() == {f"{topic}[3]@{first + n}-{first + n}" for n in range(len(DAMAGES) + 1)} | {
         f"{topic}[3]@{first + len(DAMAGES) + 1}"
@@ -99,17 +102,21 @@ def test_every_codec_is_read_and_what_cannot_be_decoded_becomes_a_dead_letter(
     assert rebuilt.returncode == 0, rebuilt.stderr
     assert [window["status"] for window in json.loads(rebuilt.stdout)[0]["windows"]] == ["equal"]
     assert rebuilt.stderr.count("cannot be decoded") >= 6
+    assert " records read, 1 windows compared\n" in rebuilt.stderr
     shown = run_thaw(system.settings, "deadletters", "list", "--reason", UNDECODABLE)
     assert "wrong checksum" in shown.stdout
 
 
-def test_a_dead_letter_of_any_size_is_sent_whole_or_cut(system: System) -> None:
+def test_a_dead_letter_of_any_size_is_sent_whole_or_cut(system: System, tells: Tells) -> None:
     sizes = (2_097_072, 3 << 20, 12 << 20)
     good = system.reports(1_000)
     [port] = free_ports(1)
     with system.worker(port=port) as worker:
+        until(lambda: "assigned" in worker.log.read_text(), 60, "a worker that reads")
         for size in sizes:
+            tells.begin()
             send(system, {0: [bytes(size)]}, compression_type="gzip" if size > 2 << 20 else "none")
+        tells.log("A dead letter larger than its topic takes", worker, "dead letter of 12582912 bytes cut to 4194304")
         system.produce(good.messages(8))
         system.wait_for_tally(good.tally(), worker)
         letters = system.read(system.settings.dead_letters_topic, len(sizes))

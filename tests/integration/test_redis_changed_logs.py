@@ -11,7 +11,8 @@ from streams.store.contract import StoreCorruptError
 from streams.store.entry import ANSWER_AT
 from streams.store.redis import RedisStore
 from streams.worker.table import Table
-from tests.integration.test_redis_store import KEY, SHAPE, apply, cached_log, client, log_key, reports, store
+from tests.integration.test_redis_store import client, store
+from tests.support.redis_logs import KEY, SHAPE, apply, cached_log, log_key, reports
 from tests.support.reports import CATEGORICAL, WINDOW
 
 __all__ = ["client", "store"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from streams.worker.retry import RestartRequired
 from streams.worker.table import Table
 from tests.support.clock import ManualClock
 from tests.support.paths import ROOT
+from tests.support.redis_logs import KEY, SHAPE, apply, cached_log, healed, log_key, reports, segment
 from tests.support.reports import (
     BITS_IN_GROUPS,
     CATEGORICAL,
@@ -30,21 +32,17 @@ from tests.support.reports import (
     SURVEYS,
     TOPIC,
     WINDOW,
-    Report,
     SurveyDict,
     batch_of,
     messages_of,
     oracle,
     packed,
     random_reports,
-    token_in,
 )
 from tests.support.services import running
 
 pytestmark = pytest.mark.real
 
-SHAPE = Shape.of(CATEGORICAL)
-KEY = Key(CATEGORICAL.id, WINDOW, 1)
 DOCS = ROOT / "docs" / "store.md"
 
 
@@ -59,23 +57,6 @@ def store(redis_url: str, key_prefix: str) -> Iterator[RedisStore]:
     connected = RedisStore.connect(redis_url, prefix=key_prefix)
     yield connected
     connected.close()
-
-
-def reports(*rungs: int, user: int = 1) -> list[Report]:
-    return [Report(token_in(1, user, CATEGORICAL), rung, b"\2") for rung in rungs]
-
-
-def cached_log(store: RedisStore) -> Cached:
-    return Cached.of(store.log.load([KEY], SHAPE, Table.of_log)[KEY])
-
-
-def apply(store: RedisStore, cached: Cached, some: list[Report]) -> bool:
-    """Return whether the store took the change."""
-    change = fold(KEY, cached, packed(CATEGORICAL, some), SHAPE)
-    (outcome,) = store.log.apply([ShardBatch(TOPIC, 1, 1, 0, 0, [change])])
-    if not outcome.contended:
-        cached.applied(change, outcome.stamps[KEY])
-    return not outcome.contended
 
 
 def use_everything(store: RedisStore) -> None:
@@ -138,6 +119,22 @@ def test_all_keys_of_a_window_end_at_one_time(store: RedisStore, client: Any, ke
     assert {client.pexpiretime(name) for name in names} == {SHAPE.expires_ms(WINDOW)}
 
 
+def test_a_survey_that_keeps_its_windows_longer_keeps_those_that_are_there(
+    store: RedisStore, client: Any, key_prefix: str
+) -> None:
+    cached = cached_log(store)
+    assert apply(store, cached, reports(0))
+    longer = replace(SHAPE, life_ms=SHAPE.life_ms + 5_000)
+    names = [log_key(key_prefix, part) for part in ("log", "head", "tally")]
+    for rung in (1, 2):  # set with the first change, and left alone by the second
+        change = fold(KEY, cached, packed(CATEGORICAL, reports(rung)), longer)
+        [outcome] = store.log.apply([ShardBatch(TOPIC, 1, 1, 0, 0, [change])])
+        cached.applied(change, outcome.stamps[KEY])
+        assert {client.pexpiretime(name) for name in names} == {longer.expires_ms(WINDOW)}
+    assert store.log.replace(KEY, store.log.seen([KEY])[KEY], cached.table)
+    assert client.hget(names[1], "expires") is None, "the next change sets it again"
+
+
 def test_all_keys_of_one_script_call_lie_together_in_a_cluster(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,27 +155,6 @@ def test_all_keys_of_one_script_call_lie_together_in_a_cluster(
 def test_braces_in_a_prefix_are_refused(redis_url: str) -> None:
     with pytest.raises(ValueError, match="must not contain braces"):
         RedisStore.connect(redis_url, prefix="a{b}")
-
-
-def log_key(key_prefix: str, part: str) -> str:
-    return f"{key_prefix}thaw:v1:{{1}}:{part}:{CATEGORICAL.id}:{WINDOW}"
-
-
-def segment(some: list[Report]) -> bytes:
-    return packed(CATEGORICAL, some).tobytes()
-
-
-def healed(store: RedisStore, client: Any, key_prefix: str, expected: list[Report]) -> None:
-    """Check that loading makes head and tally those of the log, and that work goes on from there."""
-    cached = cached_log(store)
-    assert cached.table.tally() == oracle(CATEGORICAL, expected)
-    assert store.estimates.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, expected)
-    if expected:
-        for part in ("log", "head", "tally"):
-            assert client.pexpiretime(log_key(key_prefix, part)) == SHAPE.expires_ms(WINDOW)
-    assert cached_log(store).stamp == cached.stamp
-    assert apply(store, cached, reports(3, user=9))
-    assert store.estimates.tally(CATEGORICAL.id, WINDOW, 4, SHAPE) == oracle(CATEGORICAL, expected + reports(3, user=9))
 
 
 def test_torn_after_the_first_push(store: RedisStore, client: Any, key_prefix: str) -> None:

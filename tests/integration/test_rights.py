@@ -8,11 +8,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from redis import Redis as Client
 
+from producers.clock import system_clock
+from producers.survey.survey import parse_survey
 from streams.kafka.rights import Right, rights
 from streams.local.process import Child, free_ports
 from streams.local.redis import Redis
 from streams.settings import Settings
+from streams.store.contract import StoreDeniedError
+from streams.store.redis import RedisStore
+from streams.store.redis_rights import redis_rights
+from streams.windows.likelihood import Likelihoods
 from tests.integration.workers import THAW
 from tests.support.deadline import until
 from tests.support.secured_kafka import SecuredKafka, password_of
@@ -21,10 +28,13 @@ from tests.support.surveys import survey_text
 
 pytestmark = pytest.mark.real
 
+VECTORS = parse_survey(survey_text().replace('name = "grr"', 'name = "sue"'), "vectors.toml")
+READS = "thaw exporter, thaw estimates, thaw recount, thaw bulletin, thaw verify --source redis"
+ASKS = "thaw exporter, thaw estimates, to ask for a likelihood too"
 USERS = {
     "creator": "thaw topics create",
     "counter": "thaw worker",
-    "sender": "devices, thaw fleet",
+    "sender": "devices, thaw gateway, thaw fleet",
     "lister": "thaw deadletters list, show",
     "replayer": "thaw deadletters replay",
     "recounter": "thaw rebuild",
@@ -149,3 +159,20 @@ def test_a_missing_right_is_named_before_the_topics_exist_and_after(broker: Secu
     status, out, err = ended(start(broker.settings("blind", settings), "rebuild", "colour"))
     assert (status, out) == (1, "")
     assert f"user 'blind' has no right to read the topic {settings.reports_topic}; " in err
+
+
+def test_only_a_reader_with_the_right_asks_for_a_likelihood() -> None:
+    window_ms = system_clock()
+    with running(Redis) as service, Client.from_url(service.url) as client:
+
+        def likelihoods(user: str, command: str) -> Likelihoods:
+            rule = redis_rights("safe.")[command].rule()
+            client.execute_command("ACL", "SETUSER", user, "on", ">secret", *rule.split())
+            url = service.url.replace("://", f"://{user}:secret@")
+            return Likelihoods(RedisStore.connect(url, prefix="safe.").states)
+
+        reader, asker = likelihoods("reader", READS), likelihoods("asker", ASKS)
+        with pytest.raises(StoreDeniedError, match="user 'reader' lacks a right at Redis"):
+            reader.ask(VECTORS, window_ms, 10, window_ms)
+        assert asker.ask(VECTORS, window_ms, 10, window_ms).state == "asked"
+        assert reader.asked(VECTORS) == [window_ms]

@@ -26,10 +26,12 @@ from streams.local.process import Child, free_ports
 from streams.local.redis import Redis
 from streams.settings import Settings
 from streams.store.shape import Key
+from streams.windows.record import decode_estimate
 from tests.integration.workers import System, run_thaw
 from tests.support.deadline import until
 from tests.support.processes import hung
 from tests.support.services import missing, running
+from tests.support.telling import Tells
 
 pytestmark = pytest.mark.real
 
@@ -62,25 +64,29 @@ def goes_on(system: System, worker: Child, *, seed: int = 2) -> None:
 
 
 def test_a_worker_sets_unreadable_logs_aside_and_rebuilds_their_window(
-    kafka: str, own_redis: Redis, topic_prefix: str, tmp_path: Path
+    kafka: str, own_redis: Redis, topic_prefix: str, tmp_path: Path, tells: Tells
 ) -> None:
     with counting(kafka, own_redis, topic_prefix, tmp_path) as (system, worker, client):
         connection = system.store.log._connection
-        keys = [connection.log_keys(Key(system.survey.id, system.window_ms, shard)) for shard in range(4)]
+        keys = [connection.log_keys(Key(system.survey.id, system.window_ms, shard)) for shard in range(5)]
         # Alone and first: the rebuild of the window, which the rest asks for, makes every tally again.
+        tells.begin()
         client.set(keys[0][2], b"no tally")
         system.store.queue.put([(system.survey.id, system.window_ms)])
-        until(lambda: "made again from its log" in worker.log.read_text(), 60, "the tally to be made again")
+        tells.log("A tally in Redis that cannot be read", worker, "made again from its log")
+        tells.begin()
         client.lset(keys[1][0], 0, b"no entries")
         client.delete(keys[1][1])  # the worker's copy is not the stored one any more: it reads the log
         client.set(keys[2][0], b"no list")
         client.set(keys[3][1], b"no hash")
+        client.lpop(keys[4][0])
+        client.hset(keys[4][1], "stamp", bytes(16))
         system.store.queue.put([(system.survey.id, system.window_ms)])
         goes_on(system, worker)
-        log = worker.log.read_text()
-        assert "its report log cannot be read" in log
-        assert "was no list: somebody else wrote to it" in log
-        assert "whole again, 2000 users" in log
+        tells.log("A report log that cannot be read", worker, "its report log cannot be read")
+        tells.log("A report log that was shortened", worker, "its report log was changed by somebody else")
+        tells.log("A key of a wrong type", worker, "was no list: somebody else wrote to it")
+        assert "whole again, 2000 users" in worker.log.read_text()
 
 
 def test_rebuild_heals_keys_of_a_wrong_type(kafka: str, own_redis: Redis, topic_prefix: str, tmp_path: Path) -> None:
@@ -98,7 +104,7 @@ def test_rebuild_heals_keys_of_a_wrong_type(kafka: str, own_redis: Redis, topic_
 
 
 def test_a_rewrite_of_the_append_only_file_that_is_killed_costs_nothing(
-    kafka: str, topic_prefix: str, tmp_path: Path
+    kafka: str, topic_prefix: str, tmp_path: Path, tells: Tells
 ) -> None:
     with running(Redis) as redis, counting(kafka, redis, topic_prefix, tmp_path) as (system, worker, client):
         client.config_set("rdb-key-save-delay", 100_000)
@@ -106,7 +112,12 @@ def test_a_rewrite_of_the_append_only_file_that_is_killed_costs_nothing(
         children = Path(f"/proc/{redis.child.pid}/task/{redis.child.pid}/children")
         until(lambda: children.read_text().split(), 30, "the rewriting child")
         os.kill(int(children.read_text().split()[0]), signal.SIGKILL)
-        until(lambda: client.info("persistence")["aof_last_bgrewrite_status"] == "err", 30, "Redis to notice")
+        tells.begin()
+        tells.seen(
+            "A rewrite of the append-only file that is killed",
+            "INFO of Redis",
+            lambda: client.info("persistence")["aof_last_bgrewrite_status"] == "err",
+        )
         goes_on(system, worker)
         redis.kill()
         redis.start()
@@ -114,7 +125,7 @@ def test_a_rewrite_of_the_append_only_file_that_is_killed_costs_nothing(
 
 
 def test_a_full_disk_stops_counting_until_there_is_room_and_no_longer(
-    kafka: str, topic_prefix: str, tmp_path: Path
+    kafka: str, topic_prefix: str, tmp_path: Path, tells: Tells
 ) -> None:
     if os.geteuid() != 0:
         missing("only root can mount a small file system for Redis")
@@ -130,9 +141,10 @@ def test_a_full_disk_stops_counting_until_there_is_room_and_no_longer(
                 while file.write(bytes(4_096)):
                     pass
             more = system.reports(1_000, seed=2)
+            tells.begin()
             system.produce(more.messages(8))
-            until(lambda: "retrying, last batch not acknowledged" in worker.log.read_text(), 60, "the worker to tell")
-            assert "MISCONF" in worker.log.read_text()
+            tells.log("A full disk below Redis", worker, "MISCONF")
+            until(lambda: "retrying, last batch not acknowledged" in worker.log.read_text(), 60, "the worker to wait")
             filler.unlink()
             system.wait_for_tally(system.reports(1_000).tally() + more.tally(), worker, seconds=120)
             redis.kill()
@@ -143,10 +155,34 @@ def test_a_full_disk_stops_counting_until_there_is_room_and_no_longer(
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
+def test_a_redis_that_hangs_or_has_no_memory_left_is_named_and_counting_goes_on(
+    kafka: str, own_redis: Redis, topic_prefix: str, tmp_path: Path, tells: Tells
+) -> None:
+    with counting(kafka, own_redis, topic_prefix, tmp_path) as (system, worker, client):
+        first, second, third = (system.reports(1_000, seed=seed) for seed in (1, 2, 3))
+        with hung(own_redis.child):
+            tells.begin()
+            system.produce(second.messages(8))
+            tells.log("A Redis that hangs", worker, "no answer from Redis")
+        system.wait_for_tally(first.tally() + second.tally(), worker)
+        client.config_set("maxmemory", 1)
+        try:
+            # At rest nothing but the heartbeat is written.
+            tells.begin()
+            tells.log("`maxmemory` reached", worker, "command not allowed when used memory > 'maxmemory'")
+            system.produce(third.messages(8))
+            until(
+                lambda: "retrying, last batch" in worker.log.read_text().split("maxmemory", 1)[1], 60, "a batch to wait"
+            )
+        finally:
+            client.config_set("maxmemory", 0)
+        system.wait_for_tally(first.tally() + second.tally() + third.tally(), worker)
+
+
 @pytest.mark.parametrize(
     ("away", "hangs"),
-    [("THAW_REDIS", False), ("THAW_REDIS", True), ("THAW_KAFKA", True)],
-    ids=["Redis refuses", "Redis hangs", "Kafka hangs"],
+    [("THAW_REDIS", False), ("THAW_REDIS", True), ("THAW_KAFKA", False), ("THAW_KAFKA", True)],
+    ids=["Redis refuses", "Redis hangs", "Kafka refuses", "Kafka hangs"],
 )
 def test_a_worker_waits_for_its_services_no_longer_than_it_was_told(
     kafka: str, own_redis: Redis, topic_prefix: str, tmp_path: Path, away: str, hangs: bool
@@ -195,30 +231,82 @@ def test_a_thread_that_ends_by_an_error_ends_the_process() -> None:
     assert "exiting with status 75: the thread estimates ended by an error (KeyError: 'missing')" in ended.stderr
 
 
-def test_an_outage_of_kafka_leaves_one_message_per_key_and_ends_every_wait() -> None:
+def test_an_outage_of_kafka_leaves_one_message_per_key_and_ends_every_wait(
+    other_kafka: ApacheKafka, topic_prefix: str
+) -> None:
     """A broker of its own, to be stopped: the same two keys are sent again and again, as at every tick."""
-    with running(ApacheKafka) as broker:
-        settings = Settings(kafka=broker.address)
-        Topics(settings).create(wanted(settings, []))
-        publisher = Publisher(settings)
+    settings = Settings(kafka=other_kafka.address, prefix=topic_prefix)
+    Topics(settings).create(wanted(settings, []))
+    publisher = Publisher(settings)
 
-        def send(number: int, *, wait_seconds: float = 30) -> None:
-            messages = [Outgoing(settings.estimates_topic, b"%d" % number, key) for key in (b"a", b"b")]
-            publisher.send(messages, wait_seconds=wait_seconds)
+    def send(number: int, *, wait_seconds: float = 30) -> None:
+        messages = [Outgoing(settings.estimates_topic, b"%d" % number, key) for key in (b"a", b"b")]
+        publisher.send(messages, wait_seconds=wait_seconds)
 
-        send(0)
-        assert publisher.is_up
-        with hung(broker.child):
-            for number in range(1, 20):
-                with pytest.raises(PublishError, match="2 of 2 messages were not acknowledged"):
-                    send(number, wait_seconds=0.1)
-            assert publisher._producer is not None
-            assert len(publisher._producer) <= 2 + 1, "one message for each key; its length also counts events"
-            assert not publisher.is_up
-            _fill_the_queue(settings)
-        until(lambda: _sent(send), 60, "the brokers to take messages again", poll_seconds=0.1)
-        assert publisher.is_up
-        publisher.close(10)
+    send(0)
+    assert publisher.is_up
+    with hung(other_kafka.child):
+        for number in range(1, 20):
+            with pytest.raises(PublishError, match="2 of 2 messages were not acknowledged"):
+                send(number, wait_seconds=0.1)
+        assert publisher._producer is not None
+        assert len(publisher._producer) <= 2 + 1, "one message for each key; its length also counts events"
+        assert not publisher.is_up
+        _fill_the_queue(settings)
+    until(lambda: _sent(send), 60, "the brokers to take messages again", poll_seconds=0.1)
+    assert publisher.is_up
+    publisher.close(10)
+
+
+def test_workers_log_an_outage_of_kafka_once_and_go_on_estimating(
+    other_kafka: ApacheKafka, own_redis: Redis, topic_prefix: str, tmp_path: Path, tells: Tells
+) -> None:
+    """Two workers, so that at most ticks one of them has nothing to publish."""
+    system = System(other_kafka.address, own_redis.url, topic_prefix, tmp_path)
+    system.create_topics()
+    told = "Kafka (estimates are stored but not published) is "
+
+    def estimate_again(before_ms: int = 0) -> int:
+        """Have the window estimated after a moment, and return when it was."""
+        system.store.queue.put([(system.survey.id, system.window_ms)])
+
+        def computed_ms() -> int:
+            payload = system.store.estimates.read(system.survey.id, system.window_ms)
+            return 0 if payload is None else decode_estimate(payload).computed_ms
+
+        until(lambda: computed_ms() > before_ms, 60, "an estimate")
+        return computed_ms()
+
+    with system.worker(instance="one") as one, system.worker(instance="two") as two:
+        until(lambda: all("assigned" in child.log.read_text() for child in (one, two)), 60, "both to have partitions")
+        reports = system.reports(1_000)
+        system.produce(reports.messages(8))
+        system.wait_for_tally(reports.tally(), one)
+        newest_ms = estimate_again()
+        with hung(other_kafka.child):
+            tells.begin()
+            system.store.queue.put([(system.survey.id, system.window_ms)])
+            for child in (one, two):
+                tells.log("Kafka hangs or is away", child, "Kafka is down")
+            tells.seen(
+                "Kafka away while estimates are published",
+                "log of a worker",
+                lambda: any(told + "down" in child.log.read_text() for child in (one, two)),
+            )
+            for _ in range(12):
+                newest_ms = estimate_again(newest_ms)
+            for child in (one, two):
+                assert child.log.read_text().count(told + "down") <= 1
+                assert told + "up again" not in child.log.read_text()
+
+        def ended() -> bool:
+            """Tell whether every log that has the beginning of the outage has its end; who publishes next has it."""
+            system.store.queue.put([(system.survey.id, system.window_ms)])
+            logs = [child.log.read_text() for child in (one, two)]
+            return all(log.count(told + "down") == log.count(told + "up again") for log in logs)
+
+        until(ended, 60, "the end of the outage", poll_seconds=0.3)
+        until(lambda: not system.store.queue.entries(), 60, "all to be published")
 
 
 def _fill_the_queue(settings: Settings) -> None:

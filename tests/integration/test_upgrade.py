@@ -53,7 +53,7 @@ def test_frames_of_a_newer_version_wait_as_dead_letters_for_the_upgrade(
         shown = json.loads(thaw("deadletters", "list", "--json", "--limit", "3").out)
         assert [entry["reason"] for entry in shown] == ["version"] * 3
         assert shown[-1]["number"] == letters - 1
-        assert "this worker reads version 1; got 2" in thaw("deadletters", "show", "0").out
+        assert "this worker reads version 1, 2; got 3" in thaw("deadletters", "show", "0").out
         assert thaw("deadletters", "show", "999999").status == 1
         # Today's version knows that it cannot count them, and sends nothing in vain.
         vain = thaw("deadletters", "replay", "--json")
@@ -116,6 +116,8 @@ def test_a_lost_redis_comes_back_from_kafka(system: System, thaw: Thaw) -> None:
         }
         dry = thaw("rebuild", system.survey.id, "--replace", "--dry-run")
         assert (dry.status, "would be replaced" in dry.out) == (1, True)
+        assert dry.out.splitlines()[-1] == "1 windows: 1 differs; 5,000 users, 5,000 reports missing, 0 too many"
+        assert " records read, 1 windows compared\n" in dry.err
         assert system.tally().total_users == 0
         window_flag = f"--window={system.window_ms}"
         assert thaw("rebuild", "colour", "--replace", window_flag).status == 0

@@ -118,7 +118,7 @@ def _add_a_user(system: System) -> None:
 
     def forged() -> bool:
         seen = system.store.log.seen([key])[key]
-        held = system.store.log.load([key], shape, Table.of_log)[key].entries
+        held = system.store.log.load([key], shape, Table.of_log, whole=True)[key].entries
         limit = system.store.log.offsets(system.settings.reports_topic, 3, [3])[3]
         return system.store.log.replace(key, seen, Table.of_log(shape, held + bytes(entry)), limit=limit)
 

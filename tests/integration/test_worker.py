@@ -1,12 +1,15 @@
 """A worker process on real Kafka and Redis: exact tallies, estimates, dead letters, kills, parts that are away."""
 
 import json
+import re
 import signal
 import struct
+import sys
 import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pyarrow.parquet
@@ -18,11 +21,15 @@ from producers.wire.layout import HEADER_BYTES
 from producers.wire.shards import shards_of
 from streams.local.process import free_ports
 from streams.local.redis import Redis
+from streams.settings import DriverName
 from streams.windows.record import decode_estimate
 from streams.worker.dead_letters import OFFSET_HEADER, REASON_HEADER
 from tests.integration.workers import MINUTE_MS, Reports, System, headers, run_thaw
+from tests.support.collector import Collector
 from tests.support.deadline import until
+from tests.support.old_worker import LOOKED
 from tests.support.services import running
+from tests.support.telling import Tells
 
 pytestmark = pytest.mark.real
 
@@ -34,10 +41,37 @@ def system(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Sys
     return made
 
 
-def test_reports_become_an_exact_tally_an_estimate_and_metrics(system: System, tmp_path: Path) -> None:
+def test_reports_become_an_exact_tally_an_estimate_and_metrics(
+    system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reports = system.reports(20_000)
     [port] = free_ports(1)
-    with system.worker(port=port) as worker:
+    with Collector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        count_and_look(system, reports, port)
+    check_spans(collector, system)
+    expected = estimator_of(system.survey.mechanism).estimate(reports.tally(), method=system.survey.method)
+    printed = run_thaw(system.settings, "estimates", "colour", "--json")
+    assert printed.returncode == 0, printed.stderr
+    assert '"users":20000' in printed.stdout
+    assert "red" in run_thaw(system.settings, "estimates").stdout
+    lines = run_thaw(system.settings, "estimates", "colour", "--format", "csv").stdout.splitlines()
+    assert lines == run_thaw(system.settings, "estimates", "colour", "--csv").stdout.splitlines()
+    assert len(lines) == 1 + len(system.survey.mechanism.labels)
+    rows = json.loads(run_thaw(system.settings, "estimates", "colour", "--format", "json").stdout)
+    file = tmp_path / "estimates.parquet"
+    written = run_thaw(system.settings, "estimates", "--format", "parquet", "--output", str(file))
+    assert (written.returncode, written.stdout) == (0, ""), written.stderr
+    table = pyarrow.parquet.read_table(file).to_pylist()
+    assert [row["estimate"] for row in rows] == [row["estimate"] for row in table] == list(expected.value)
+    full = run_thaw(system.settings, "estimates", "--csv", "--output", "/dev/full")
+    assert full.returncode == 1
+    assert "Error: /dev/full: No space left on device" in full.stderr
+
+
+def count_and_look(system: System, reports: Reports, port: int) -> None:
+    """Let a worker count these reports twice, and look at all that it tells."""
+    with system.worker(port=port, tracing=1) as worker:
         system.produce(reports.messages(8))
         system.produce(reports.messages(8, limit_bytes=4_096))
         system.wait_for_tally(reports.tally(), worker)
@@ -72,22 +106,18 @@ def test_reports_become_an_exact_tally_an_estimate_and_metrics(system: System, t
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(30)
         assert worker.returncode == 0, worker.tail()
-    printed = run_thaw(system.settings, "estimates", "colour", "--json")
-    assert printed.returncode == 0, printed.stderr
-    assert '"users":20000' in printed.stdout
-    assert "red" in run_thaw(system.settings, "estimates").stdout
-    lines = run_thaw(system.settings, "estimates", "colour", "--format", "csv").stdout.splitlines()
-    assert lines == run_thaw(system.settings, "estimates", "colour", "--csv").stdout.splitlines()
-    assert len(lines) == 1 + len(system.survey.mechanism.labels)
-    rows = json.loads(run_thaw(system.settings, "estimates", "colour", "--format", "json").stdout)
-    file = tmp_path / "estimates.parquet"
-    written = run_thaw(system.settings, "estimates", "--format", "parquet", "--output", str(file))
-    assert (written.returncode, written.stdout) == (0, ""), written.stderr
-    table = pyarrow.parquet.read_table(file).to_pylist()
-    assert [row["estimate"] for row in rows] == [row["estimate"] for row in table] == list(expected.value)
-    full = run_thaw(system.settings, "estimates", "--csv", "--output", "/dev/full")
-    assert full.returncode == 1
-    assert "Error: /dev/full: No space left on device" in full.stderr
+
+
+def check_spans(collector: Collector, system: System) -> None:
+    """Every batch has a span, with numbers and places and nothing of a report."""
+    assert {resource["service.name"] for resource in collector.resources} == {"thaw-worker"}
+    assert {name for name, _ in collector.spans} == {"thaw.batch"}
+    attributes = [some for _, some in collector.spans]
+    assert sum(some["thaw.reports"] for some in attributes) == 40_000
+    assert sum(some["thaw.reports.duplicate"] for some in attributes) == 20_000
+    assert {some["messaging.destination.name"] for some in attributes} == {system.settings.reports_topic}
+    assert all(some["messaging.batch.message_count"] > 0 for some in attributes)
+    assert all(re.fullmatch(r"\d@\d+-\d+", place) for some in attributes for place in some["thaw.offsets"])
 
 
 def _dead_letters(system: System) -> dict[str, bytes]:
@@ -148,15 +178,16 @@ def test_what_cannot_be_right_becomes_a_dead_letter_and_the_worker_goes_on(syste
     assert counters.applied == 5_000
 
 
-def test_a_killed_worker_leaves_nothing_out_and_nothing_twice(system: System) -> None:
+@pytest.mark.parametrize("driver", get_args(DriverName))
+def test_a_killed_worker_leaves_nothing_out_and_nothing_twice(system: System, driver: str) -> None:
     reports = system.reports(300_000)
     expected = reports.tally()
     messages = reports.messages(8, limit_bytes=16_384)
-    with system.worker() as first:
+    with system.worker(driver=driver) as first:
         system.produce(messages)
         until(lambda: system.tally().total_users > 0, 60, "the first reports counted", poll_seconds=0.001)
         first.kill()
-    with system.worker() as second:
+    with system.worker(driver=driver) as second:
         system.wait_for_tally(expected, second)
         system.produce(messages)
         last = system.reports(1_000, seed=2)
@@ -165,30 +196,38 @@ def test_a_killed_worker_leaves_nothing_out_and_nothing_twice(system: System) ->
 
 
 def test_two_workers_share_the_partitions_and_take_over_from_each_other(system: System) -> None:
+    """Both seem to have run for ten minutes. One has Faust's own check of partitions, which takes that for an error."""
+    old = {kind: (sys.executable, "-m", "tests.support.old_worker", kind) for kind in ("stock", "ours")}
     reports = system.reports(50_000)
     half = len(reports.rungs) // 2
     parts = [
         Reports(reports.survey, reports.window_ms, reports.tokens[cut], reports.answers[cut], reports.rungs[cut])
         for cut in (slice(None, half), slice(half, None))
     ]
-    with system.worker(instance="one") as one, system.worker(instance="two") as two:
+    with (
+        system.worker(instance="one", command=old["stock"]) as one,
+        system.worker(instance="two", command=old["ours"]) as two,
+    ):
         until(lambda: all("assigned" in child.log.read_text() for child in (one, two)), 60, "both to have partitions")
+        until(lambda: "has not sent fetch request" in one.log.read_text(), 60, "Faust's own error")
         system.produce(parts[0].messages(8, limit_bytes=8_192))
         system.wait_for_tally(parts[0].tally(), one)
+        looks = two.log.read_text().count(LOOKED)
         one.terminate(30)
         assert one.returncode == 0
         system.produce(parts[1].messages(8, limit_bytes=8_192))
         system.wait_for_tally(reports.tally(), two)
+        until(lambda: two.log.read_text().count(LOOKED) >= looks + 2, 60, "looks at what was taken over")
         assert '"level":"error"' not in two.log.read_text(), "a takeover is no error"
 
 
-def test_a_worker_waits_for_redis_and_says_so(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+def test_a_worker_waits_for_redis_and_says_so(kafka: str, topic_prefix: str, tmp_path: Path, tells: Tells) -> None:
     with running(Redis) as redis:
         system = System(kafka, redis.url, topic_prefix, tmp_path)
         system.create_topics()
         redis.terminate()
         with system.worker() as worker:
-            until(lambda: "Redis is down" in worker.log.read_text(), 30, "the worker to say that it waits")
+            tells.log("Redis or Kafka not there at a worker's start", worker, "Redis is down", after="metrics on")
             redis.restart()
             first = system.reports(2_000)
             system.produce(first.messages(8))

@@ -78,11 +78,22 @@ class Reports:
 class System:
     """Topics, store and survey of one test on shared real services."""
 
-    def __init__(self, kafka: str, redis_url: str, prefix: str, folder: Path, *, text: str | None = None) -> None:
+    def __init__(
+        self,
+        kafka: str,
+        redis_url: str,
+        prefix: str,
+        folder: Path,
+        *,
+        text: str | None = None,
+        redis_ca: str = "",
+    ) -> None:
         text = survey_text(retention='retention = "30m"') if text is None else text
         self.survey = parse_survey(text, "colour.toml")
         (folder / "colour.toml").write_text(text)
-        self.settings = Settings(kafka=kafka, redis=redis_url, prefix=prefix, surveys=str(folder), tick_ms=200)
+        self.settings = Settings(
+            kafka=kafka, redis=redis_url, redis_ca=redis_ca, prefix=prefix, surveys=str(folder), tick_ms=200
+        )
         self.folder = folder
         self.store: RedisStore = open_store(self.settings)
         # The newest window whose rungs are all open: reports of any rung count.
@@ -115,6 +126,7 @@ class System:
         env = {
             "THAW_KAFKA": shown.kafka,
             "THAW_REDIS": shown.redis,
+            "THAW_REDIS_CA": shown.redis_ca,
             "THAW_PREFIX": shown.prefix,
             "THAW_SURVEYS": shown.surveys,
             "THAW_TICK_MS": str(shown.tick_ms),
@@ -180,6 +192,7 @@ def run_thaw(
     told = {
         "THAW_KAFKA": settings.kafka,
         "THAW_REDIS": settings.redis,
+        "THAW_REDIS_CA": settings.redis_ca,
         "THAW_PREFIX": settings.prefix,
         "THAW_SURVEYS": settings.surveys,
     }

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from streams.local.process import ServiceError, signals_as_interrupt
 from tests.secure.allowed import Course
+from tests.secure.moved import move
 from tests.secure.refusals import refuse_all
 from tests.secure.system import secured_system
 from tests.support.paths import ROOT
@@ -31,9 +32,10 @@ def main() -> int:
             shutil.copy(ROOT / "tests" / "browser" / "surveys" / "canary.toml", system.settings.surveys)
             course = Course(system, tell)
             course.play()
+            refusals = refuse_all(system, tell)
+            move(course)
             lacked = system.refused_by_redis()
             assert not lacked, f"Redis refused to users with the documented rights: {lacked}"
-            refusals = refuse_all(system, tell)
     except (AssertionError, ServiceError) as error:
         print(f"failed: {error}", file=sys.stderr)
         return 1

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from streams.connections import librdkafka_options
 from streams.local.process import Child
 from streams.settings import Settings
-from tests.secure.system import TOKEN, Ended, System, free_port
+from tests.secure.system import ONLOOKER, TOKEN, Ended, System, free_port
 from tests.support.deadline import until
 from tests.support.prometheus import Prometheus
 
@@ -101,6 +101,8 @@ class Course:
             poll_seconds=1,
         )
         self.note("thaw verify")
+        until(system.has_estimates_of_tier, WAIT_SECONDS, "an estimate in the topic of a tier", poll_seconds=0.5)
+        self._ask()
         until(
             lambda: '"number":0' in system.run(system.of("lister"), "deadletters", "list", "--json").out,
             WAIT_SECONDS,
@@ -114,6 +116,16 @@ class Course:
         assert (replayed.status, "0 frames would be sent" in replayed.out) == (1, True), replayed
         self.note("thaw deadletters replay")
 
+    def _ask(self) -> None:
+        """Ask for a likelihood, which is written to Redis: a reader may only if the right was given."""
+        system, shown = self.system, ("estimates", "vectors", "--json")
+        reader = system.of(store="reader")
+        until(lambda: '"users"' in system.run(reader, *shown).out, WAIT_SECONDS, "an estimate", poll_seconds=1)
+        asked = (*shown, "--view", "likelihood")
+        refused = system.run(system.of(store=ONLOOKER), *asked)
+        assert (refused.status, "user 'onlooker' lacks a right at Redis" in refused.err) == (1, True), refused
+        self.good("thaw estimates --view likelihood", system.run(system.of(store="asker"), *asked), '"likelihood"')
+
     def _recount(self) -> None:
         system, folder = self.system, str(self.system.folder / "export")
         self.good("thaw export", system.run(system.of("verifier"), "export", folder))
@@ -121,6 +133,13 @@ class Course:
         stored = ("verify", "colour", "--source", "redis")
         self.good("thaw verify --source redis", system.run(system.of("verifier", "reader"), *stored), "1 equal")
         self.good("thaw estimates", system.run(system.of(store="reader"), "estimates", "--json"), "colour")
+        sign = ("bulletin", "wide", "--key", str(system.folder / "key.pem"), "--json")
+        self.good("thaw bulletin", system.run(system.of(store="reader"), *sign), '"rung": 1')
+        books = ("--books", str(system.folder / "books.sqlite"), "--json")
+        offer = ("market", "offer", "colour", "--rung", "0", "--price", "1", *books)
+        self.good("thaw market offer", system.run(system.of(store="seller"), *offer), '"price": "1.00"')
+        buy = ("market", "buy", "acme", "1", "--key", str(system.folder / "key.pem"), *books)
+        self.good("thaw market buy", system.run(system.of(store="seller"), *buy), '"new": true')
 
     def _export_metrics(self) -> None:
         """Run the exporter with a token and TLS, and a Prometheus that reads it."""

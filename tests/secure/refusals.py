@@ -86,34 +86,41 @@ def refuse_all(system: System, tell: Callable[[str], None]) -> int:
         _hides_secrets(what, ended.err)
         tell(f"refused: {what}: {lines[-1]}")
         count += 1
-    return count + _worker_waits(system, tell)
+    return count + _services_wait(system, tell)
 
 
-def _worker_waits(system: System, tell: Callable[[str], None]) -> int:
-    """Check that a worker without rights says so in its log, and waits for them."""
-    count = 0
-    for settings, said in (
-        (system.of("stranger", "counter"), "user 'stranger' has no right to describe the topic"),
-        (system.of("counter", "stranger"), "user 'stranger' lacks a right at Redis"),
-        (system.of("counter", "counter", redis_ca=str(system.certificates.stranger)), "certificate is not trusted"),
-        (system.of("counter", "counter", kafka_password="wrong"), "does not accept user 'counter' with this password"),
+def _services_wait(system: System, tell: Callable[[str], None]) -> int:
+    """Check that a worker and a gateway without rights say so in their logs, and wait for them."""
+    count, foreign = 0, str(system.certificates.stranger)
+    for name, settings, said in (
+        ("worker", system.of("stranger", "counter"), "user 'stranger' has no right to describe the topic"),
+        ("worker", system.of("counter", "stranger"), "user 'stranger' lacks a right at Redis"),
+        ("worker", system.of("counter", "counter", redis_ca=foreign), "certificate is not trusted"),
+        ("worker", system.of("counter", "counter", kafka_password="wrong"), "does not accept user 'counter' with this"),
+        ("gateway", system.of("stranger"), "user 'stranger' has no right to describe the topic"),
+        ("gateway", system.of("sender", kafka_password="wrong"), "does not accept user 'sender' with this password"),
+        ("gateway", system.of("sender", kafka_ca=foreign), "no TLS connection to"),
     ):
-        with system.running("worker", replace(settings, worker_port=free_port(), instance=f"w{count}")) as worker:
-            log = worker.log
-            until(partial(_says, worker, said), 90, f"{said!r} in the log of a worker", poll_seconds=0.2)
-            assert worker.alive()
-            text = log.read_text()
-        assert "Traceback" not in text, text
-        _hides_secrets("worker", text)
-        log.unlink()
-        tell(f"refused: a worker waits: {said}")
         count += 1
+        own = replace(
+            settings,
+            instance=f"w{count}",
+            worker_port=free_port(),
+            gateway_port=free_port(),
+            gateway_metrics_port=free_port(),
+        )
+        with system.running(f"{name}-{count}", own) as child:
+            until(partial(_says, child, said), 90, f"{said!r} in the log of a {name}", poll_seconds=0.2)
+            assert child.alive()
+            text = child.log.read_text()
+        _hides_secrets(name, text)
+        tell(f"refused: a {name} waits: {said}")
     return count
 
 
-def _says(worker: Child, said: str) -> bool:
-    worker.check()
-    return said in worker.log.read_text()
+def _says(child: Child, said: str) -> bool:
+    child.check()
+    return said in child.log.read_text()
 
 
 def _hides_secrets(what: str, text: str) -> None:
