@@ -18,6 +18,7 @@ from tests.support.services import missing
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+from producers.survey.candidates import candidates_path
 from producers.survey.survey import load_survey
 
 CHROMIUM_FLAGS = (
@@ -60,6 +61,9 @@ class Pipeline:
         self.folder = folder
         (folder / "surveys").mkdir()
         self.files = [Path(shutil.copy(path, folder / "surveys")) for path in surveys]
+        for path in surveys:
+            if named := load_survey(path).candidates:
+                shutil.copy(candidates_path(str(path), named), folder / "surveys")
         self.settings = Settings(kafka=kafka, redis=redis_url, prefix=prefix, surveys=str(folder / "surveys"))
         self.surveys = [load_survey(path) for path in self.files]
         self._children: list[Child] = []
@@ -83,9 +87,15 @@ class Pipeline:
         self._children.append(child)
         return child
 
-    def worker(self) -> Child:
-        """Start a worker; a second one takes the place of a killed one."""
-        return self._run("worker", "worker", THAW_WORKER_PORT=str(free_ports(1)[0]), THAW_INSTANCE="page")
+    def worker(self, instance: str = "page", **env: str) -> Child:
+        """Start a worker; another one of the same instance takes the place of a killed one."""
+        told = {"THAW_WORKER_PORT": str(free_ports(1)[0]), "THAW_INSTANCE": instance} | env
+        return self._run("worker", "worker", **told)
+
+    def dealer(self, port: int) -> Child:
+        """Start a dealer."""
+        file = str(self.folder / "dealer.sqlite")
+        return self._run("dealer", "dealer", THAW_DEALER_PORT=str(port), THAW_DEALER_FILE=file)
 
     def fleet(self, *arguments: str, only: str = "", without: str = "") -> Child:
         """Start a fleet for all surveys that are not canaries, or for those that the names choose."""

@@ -80,9 +80,9 @@ def section(page: Page, survey_id: str) -> str:
 
 
 def wait_for_text(page: Page, selector: str, pattern: str) -> re.Match[str]:
-    """Wait until the text of an element matches, and return the match."""
+    """Wait until the text of an element matches, and return the match; spaces that keep a line together are spaces."""
     found = until(
-        lambda: re.search(pattern, page.locator(selector).inner_text()),
+        lambda: re.search(pattern, page.locator(selector).inner_text().replace("\u00a0", " ")),
         PATIENCE_SECONDS,
         f"{pattern!r} in {selector}",
         poll_seconds=0.1,
@@ -115,7 +115,8 @@ def shown(page: Page, here: str) -> Any:
 def says_first(seen: Any, headline: Any) -> bool:
     """Tell whether the page's first sentence has the bounds that the API has for its first value."""
     row = next(one for one in headline["values"] if one["value"] == seen["names"][0])
-    found = re.match(r"First is (.+): between ([\d.]+) % and ([\d.]+) % .* sure of all values at once,", seen["first"])
+    first = seen["first"].replace("\u00a0", " ")
+    found = re.match(r"First is (.+): between ([\d.]+) % and ([\d.]+) % .* sure of all values at once,", first)
     bounds = [100 * row["simultaneous_lower"], 100 * row["simultaneous_upper"]]
     return bool(
         found and found[1] == row["value"] and [float(found[2]), float(found[3])] == pytest.approx(bounds, abs=0.06)

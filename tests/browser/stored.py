@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from estimators.estimates import Estimates
 from estimators.tally import Tally
 from producers.clock import system_clock
@@ -36,6 +38,7 @@ def survey_file(
     size: str = "10s",
     retention: str = "1h",
     end: str = "",
+    registry: str = "",
 ) -> Path:
     """Write a survey file and return its path; values are listed, or the text of a grid."""
     listed = f"{{grid = {{{values}}}}}" if isinstance(values, str) else json.dumps(list(values), ensure_ascii=False)
@@ -46,6 +49,7 @@ question = "{question or f"What about {name}?"}"
 values = {listed}
 shards = 16
 {f"end = {end}" if end else ""}
+{f"[registry]{chr(10)}{registry}" if registry else ""}
 
 [mechanism]
 {mechanism}
@@ -79,8 +83,12 @@ def store_windows(
     seed: int,
     truths: RedisTruths | None = None,
     different: int = DIFFERENT,
+    people: Sequence[Any] | None = None,
 ) -> list[int]:
-    """Store the newest settled windows of a survey, with a history and perhaps their truth; returns their starts."""
+    """Store the newest settled windows of a survey, with a history and perhaps their truth; returns their starts.
+
+    `people` are true values to draw those of every window from, instead of simulated ones.
+    """
     store = open_store(settings)
     mechanism = whole(survey.mechanism)
     now_ms = system_clock()
@@ -88,7 +96,8 @@ def store_windows(
     while settles_ms(survey, newest) > now_ms:
         newest -= survey.windows.step_ms
     starts = [newest - age * survey.windows.step_ms for age in reversed(range(windows))]
-    looks = [_looks(mechanism, users, seed + i) for i in range(different)]
+    answers = [_values(mechanism, users, seed + i, people) for i in range(different)]
+    looks = [_looks(mechanism, values, seed + i) for i, values in enumerate(answers)]
     for i, start_ms in enumerate(starts):
         secret = store.queue.lock(survey.id, start_ms, 5_000)
         assert secret is not None
@@ -104,19 +113,21 @@ def store_windows(
             assert store.estimates.save(survey.id, start_ms, secret, record.encode(), now_ms + KEPT_MS, point=point)
         store.queue.unlock(survey.id, start_ms, secret)
         if truths is not None:
-            values = _values(mechanism, users, seed + i % different)
+            values = answers[i % different]
             told = {"numerators": mechanism.truth(values).tolist(), "denominators": [1.0] * len(mechanism.labels)}
             truths.post(survey.id, start_ms, "0", told | {"devices": len(values), "settled": True, "blocks": 1})
     return starts
 
 
-def _values(mechanism: Mechanism, users: int, seed: int) -> Sequence[Any]:
-    return simulated_values(mechanism, users + 10 * seed, seed)
+def _values(mechanism: Mechanism, users: int, seed: int, people: Sequence[Any] | None) -> Sequence[Any]:
+    devices = users + 10 * seed
+    if people is None:
+        return simulated_values(mechanism, devices, seed)
+    return [people[i] for i in np.random.default_rng(seed).integers(0, len(people), size=devices)]
 
 
-def _looks(mechanism: Mechanism, users: int, seed: int) -> list[tuple[float, Tally, Estimates]]:
+def _looks(mechanism: Mechanism, values: Sequence[Any], seed: int) -> list[tuple[float, Tally, Estimates]]:
     """Return what is counted and estimated when a part of the devices has reported."""
-    values = _values(mechanism, users, seed)
     tallies = [(part, simulated_tally(mechanism, values[: int(part * len(values))], seed)) for part in (0.2, 0.6, 1.0)]
     return [(part, tally, mechanism.estimate(tally)) for part, tally in tallies]
 

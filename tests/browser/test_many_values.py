@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real
 
 WINDOWS = 5
-MANY = [*(f"{i} تفاحة" for i in range(3)), *(f"word number {i}" for i in range(497))]
+LONG = "a very long answer that goes on and on about the many reasons for which somebody may have chosen it, and"
+MANY = [*(f"{i} تفاحة" for i in range(3)), f"{LONG} more", f"{LONG} less", *(f"word number {i}" for i in range(495))]
 GRID = 'south = 44.9, north = 45.0, west = -93.3, east = -93.2, rows = 6, columns = 8, outside = "elsewhere"'
 
 
@@ -31,6 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, redis_server: Redis) -> Itera
     files = [
         survey_file(folder / "files", "words", MANY, mechanism='name = "oue"'),
         survey_file(folder / "files", "places", GRID, mechanism='name = "grr"'),
+        survey_file(folder / "files", "agree", ["نعم", "لا"]),
     ]
     with chromium() as browser:
         pipeline = Pipeline("127.0.0.1:1", redis_server.url, "many-", folder, files, topics=False)
@@ -103,6 +105,51 @@ def test_five_hundred_values_have_a_top_a_rest_a_search_and_a_heat_map(site: Ser
     assert page.locator(f"{here} .figure-heat").is_hidden(), "three values need no heat map"
 
 
+def test_long_names_that_differ_at_their_ends_differ_in_the_table(site: Served, watched: Watched) -> None:
+    page = watched.page
+    here = opened(site, page, "words")
+    page.fill(f"{here} .values-tools input", "many reasons")
+    page.wait_for_function("here => document.querySelectorAll(`${here} table.values tbody tr`).length === 2", arg=here)
+    shown = page.locator(f"{here} .value-name").all_inner_texts()
+    assert sorted(name[-4:] for name in shown) == ["less", "more"]
+    assert max(map(len, shown)) < 60
+    wide = "here => { const box = document.querySelector(`${here} .figure-values .scroll`); "
+    assert page.evaluate(wide + "return box.scrollWidth <= box.clientWidth; }", here), "no column is cut"
+
+
+def test_a_name_that_runs_from_right_to_left_does_not_take_the_number_beside_it_along(
+    site: Served, watched: Watched
+) -> None:
+    page = watched.page
+    here = opened(site, page, "agree")
+    found = wait_for_text(
+        page, f"{here} .figure-windows figcaption", "So \u2068(نعم|لا)\u2069 [\\d.]+\\s% to [\\d.]+\\s%\\.$"
+    )
+    script = """([here, name]) => {
+        const text = document.createTreeWalker(document.querySelector(`${here} .figure-windows figcaption`), 4);
+        while (text.nextNode() && !text.currentNode.data.includes(" So "));
+        const node = text.currentNode, at = node.data.lastIndexOf(name), range = document.createRange();
+        const edge = (from, to) => (range.setStart(node, from), range.setEnd(node, to), range.getBoundingClientRect());
+        const word = edge(at, at + name.length), digit = edge(at + name.length + 2, at + name.length + 3);
+        return digit.top > word.top + 1 || word.right <= digit.left + 1;
+    }"""
+    assert page.evaluate(script, [here, found[1]]), "the number is right of the name, or on the next line"
+
+
+def test_a_heat_map_ends_above_its_sentence_on_every_screen(site: Served, watched: Watched) -> None:
+    page = watched.page
+    here = opened(site, page, "words")
+    wait_for_text(page, f"{here} .figure-heat figcaption", "^40 values")
+    apart = """here => {
+        const [canvas, text] = ["canvas.cells", "figcaption"].map(
+            (part) => document.querySelector(`${here} .figure-heat ${part}`).getBoundingClientRect());
+        return canvas.height > 300 && canvas.bottom <= text.top + 1;
+    }"""
+    for width in (360, 1440, 1920):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_function(apart, arg=here)
+
+
 def test_a_cell_of_the_heat_map_leads_to_its_value_and_window(site: Served, watched: Watched) -> None:
     page = watched.page
     here = opened(site, page, "words")
@@ -116,7 +163,7 @@ def test_a_cell_of_the_heat_map_leads_to_its_value_and_window(site: Served, watc
     assert name in MANY
     canvas.click(position={"x": 0.4 * box["width"] + 4, "y": 8})
     page.wait_for_url(re.compile("&value=.*&window="))
-    wait_for_text(page, f"{here} .figure-windows figcaption", f"^{re.escape(name)}, window of")
+    wait_for_text(page, f"{here} .figure-windows figcaption", f"^\u2068?{re.escape(name)}\u2069?, window of")
 
 
 def test_the_cells_of_a_grid_are_drawn_as_a_map(site: Served, watched: Watched) -> None:

@@ -13,6 +13,7 @@ from tests.browser.pipeline import Pipeline, chromium
 from tests.browser.site import PATIENCE_MS, Site, Watched, says_first, section, shown, wait_for_live, wait_for_text
 from tests.support.deadline import until
 from tests.support.services import fresh_name
+from tests.support.telling import Tells
 
 pytestmark = pytest.mark.real
 
@@ -258,7 +259,7 @@ def test_the_page_says_that_rungs_contradict_the_survey(site: Site, watched: Wat
     page = watched.page
     page.goto(site.page_of("browser"))
     here = section(page, site.id_of("browser"))
-    wait_for_text(page, f"{here} .about", "rungs assumed independent of values")
+    wait_for_text(page, f"{here} .about:not(.registry)", "rungs assumed independent of values")
     assert page.locator(f"{here} .warning").is_hidden()
     script = """async () => {
         const { contradictionText, newer } = await import("/static/settled.js");
@@ -280,7 +281,7 @@ def test_the_page_says_that_rungs_contradict_the_survey(site: Site, watched: Wat
     assert told[2].endswith("Their estimates are stratified, which assumes nothing about rungs.")
     assert told[3:] == ["open", "settled", "settled", "settled", "open"]
     page.goto(site.page_of("hostile"))
-    wait_for_text(page, f"{section(page, site.id_of('hostile'))} .about", "rungs may depend on values")
+    wait_for_text(page, f"{section(page, site.id_of('hostile'))} .about:not(.registry)", "rungs may depend on values")
     watched.assert_quiet()
 
 
@@ -366,14 +367,18 @@ def test_a_token_is_asked_for_and_enough(site: Site, watched: Watched) -> None:
     assert page.evaluate("location.hash") == ""
 
 
-def test_the_page_says_when_the_exporter_is_gone_and_when_it_is_back(site: Site, watched: Watched) -> None:
+def test_the_page_says_when_the_exporter_is_gone_and_when_it_is_back(
+    site: Site, watched: Watched, tells: Tells
+) -> None:
     exporter, url = site.pipeline.exporter()
     page = watched.page
     page.goto(url)
     page.wait_for_selector('#live[data-state="live"]')
     exporter.kill()
+    tells.begin()
     page.wait_for_selector('#live[data-state="offline"]')
     wait_for_text(page, "#banner", r"^The exporter has not answered for [\d.]+ s\.")
+    tells.note("The exporter is away", "banner of the page")
     site.pipeline.exporter(port=int(url.rsplit(":", 1)[1]))
     wait_for_live(page)
 

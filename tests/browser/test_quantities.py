@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from producers.clock import system_clock
 from streams.local.redis import Redis
+from streams.store.connect import open_store
+from streams.windows.likelihood import Likelihood, Likelihoods
 from tests.browser.pipeline import Pipeline, chromium
 from tests.browser.site import PATIENCE_MS, Served, Watched, section, wait_for_text
 from tests.browser.stored import beat, store_windows, survey_file
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real
 
 WINDOWS = 3
+REGISTRY = 'owner = "hours@example.org"\nreview = "https://reviews.example.org/17"\nexpires = 2099-01-31'
 HOURS = 'name = "mean"\nlow = 0\nhigh = 24\nunit = "h"'
 
 
@@ -27,7 +31,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, redis_server: Redis) -> Itera
     folder = tmp_path_factory.mktemp("quantities")
     (folder / "files").mkdir()
     files = [
-        survey_file(folder / "files", "hours", ["hours"], mechanism=HOURS),
+        survey_file(folder / "files", "hours", ["hours"], mechanism=HOURS, registry=REGISTRY),
         survey_file(folder / "files", "basket", ["bread", "milk", "rice"], mechanism='name = "lpp"'),
         survey_file(folder / "files", "start", ["blank", "news", "mail"], mechanism='name = "rappor"\nbits = 32'),
         survey_file(folder / "files", "colours", [f"colour {i}" for i in range(20)], mechanism='name = "sue"'),
@@ -76,6 +80,11 @@ def test_a_mean_has_its_unit_and_its_range(site: Served, watched: Watched) -> No
     assert page.locator(f"{here} .figure-values input[type=search]").is_hidden()
     wait_for_text(page, f"{here} .figure-values > .sentence:last-child", r"^hours: between [\d.]+ h and [\d.]+ h, 95 %")
     assert "%" not in page.locator(f"{here} table.values tbody").inner_text()
+    assert re.fullmatch(r"[\d.]+ – [\d.]+ h", page.locator(f"{here} table.values tbody td").nth(2).inner_text())
+    told = page.locator(f"{here} .registry")
+    assert re.fullmatch(r"Owner: hours@example\.org · privacy review · expires .*2099.*", told.inner_text())
+    assert told.locator("a").get_attribute("href") == "https://reviews.example.org/17"
+    assert page.locator(f"{section(page, site.id_of('spread'))} .registry").is_hidden()
 
 
 def test_a_number_and_its_square_have_a_unit_each_and_a_spread(site: Served, watched: Watched) -> None:
@@ -87,11 +96,38 @@ def test_a_number_and_its_square_have_a_unit_each_and_a_spread(site: Served, wat
     }
     assert re.fullmatch(r"[\d.]+ h", cells["hours"])
     assert re.fullmatch(r"[\d.]+ h²", cells["square of hours"])
+    assert list(cells) == ["hours", "square of hours"], "no order of numbers that cannot be compared"
+    assert page.locator(f"{here} .figure-values h3").inner_text().startswith("Values, ")
     assert page.locator(f"{here} .legend-item").count() == 1, "they have no axis in common"
     wait_for_text(page, f"{here} .figure-values > .sentence:last-child", r"^hours: between [\d.]+ h and [\d.]+ h, 95 %")
     wait_for_text(
         page, f"{here} [data-derived='standard deviation']", r"^Standard deviation of the numbers .*: [\d.]+ \("
     )
+
+
+def test_large_numbers_are_grouped_and_named_as_their_bands_deserve(site: Served, watched: Watched) -> None:
+    page = watched.page
+    page.goto(site.url)
+    script = """async ([rows, unit]) => {
+        const { band, halfWidth, number, points } = await import("/static/format.js");
+        const quantity = { kind: "mean", unit };
+        return rows.map(([lower, estimate, upper]) => {
+            const row = { lower, estimate, upper }, half = halfWidth(row);
+            return [number(estimate, quantity, half), band(row, quantity), points(half, quantity)];
+        });
+    }"""
+    rows = [
+        [-2_079.4, -1_549.2, -1_018.9],
+        [5.4567e9, 6.2661e9, 7.0754e9],
+        [1_229_000, 1_234_567, 1_240_000],
+        [1, 2, 3],
+    ]
+    assert page.evaluate(script, [rows, "euros"]) == [
+        ["-1,549 euros", "-2,079 – -1,019 euros", "±530 euros"],
+        ["6.3 billion euros", "5.5 billion – 7.1 billion euros", "±809 million euros"],
+        ["1.235 million euros", "1.229 million – 1.240 million euros", "±5,500 euros"],
+        ["2.0 euros", "1.0 – 3.0 euros", "±1.0 euros"],
+    ]
 
 
 def test_a_key_has_a_share_and_a_mean_or_that_there_is_none_is_said(site: Served, watched: Watched) -> None:
@@ -108,9 +144,14 @@ def test_a_key_has_a_share_and_a_mean_or_that_there_is_none_is_said(site: Served
         name = row.locator(".value-name").inner_text()
         said = row.locator("td.beside").inner_text()
         assert (said == "not estimable") == (means[f"{name}/mean"] is None), (name, said)
+    graph = {one["name"]: one["estimate"] for one in window["derived"]}
+    assert list(graph) == ["edges", "keys per device", "average degree", "density", "weight", "mean edge weight"]
+    for name, number in graph.items():
+        said = page.locator(f"{here} [data-derived='{name}']").inner_text().split(": ")[1]
+        assert re.fullmatch("not estimable" if number is None else r"-?[\d.,]+( %)? \(.+ – .+\)", said), (name, said)
     page.click(f"{here} button[data-kind=mean]")
     wait_for_text(page, f"{here} table.values thead", "share with the key")
-    wait_for_text(page, f"{here} .figure-windows figcaption", "^mean of ")
+    wait_for_text(page, f"{here} .figure-windows figcaption", "^Mean of “")
 
 
 def test_strings_have_standard_errors_and_a_share_that_no_candidate_explains(site: Served, watched: Watched) -> None:
@@ -142,6 +183,12 @@ def test_a_view_stands_beside_the_estimates_with_a_link_of_its_own(site: Served,
         )
     page.select_option(f"{here} .values-tools select", "likelihood")
     wait_for_text(page, f"{here} [data-role=view]", "Asked for; a worker begins within seconds")
+    # A worker that takes its time: what it tells is shown.
+    survey = next(known for known in site.pipeline.surveys if known.name == "colours")
+    likelihoods, window_ms = Likelihoods(open_store(site.pipeline.settings).states), int(str(start_ms))
+    assert likelihoods.take(survey, window_ms, "one", system_clock())
+    assert likelihoods.tell(survey, window_ms, Likelihood("computing", system_clock(), "one", 0.4))
+    wait_for_text(page, f"{here} [data-role=view]", "A worker is computing it: 40 %")
     page.go_back()
     wait_for_text(page, f"{here} [data-role=view]", "nearest to the estimates")
     page.goto(site.page_of("hours"))
