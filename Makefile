@@ -3,10 +3,16 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
+# As `thaw` itself does it: threads of OpenBLAS wait for each other in a loop.
+export OPENBLAS_NUM_THREADS ?= 1
+
 BIN := .venv/bin
 STAMPS := .cache/stamps
 DEBIAN_RUNTIME := redis-server
-DEBIAN_TEST := redis-server kcat prometheus prometheus-alertmanager chromium fonts-inter
+DEBIAN_TEST := redis-server kcat prometheus prometheus-alertmanager chromium fonts-inter docker-compose nodejs systemd
+DEBIAN_BENCH := wrk slowhttptest
+DEBIAN_UNSTABLE := kustomize prometheus
+DEBIAN_IMAGES := podman buildah runc mmdebstrap
 
 # A stamp is void when the files that it stands for have been deleted.
 NO_VENV := $(if $(wildcard $(BIN)/thaw),,force)
@@ -15,21 +21,25 @@ NO_JARS := $(if $(wildcard .cache/kafka/libs/kafka_2*.jar),,force)
 # In parallel, whatever -j the caller gave: pip, Maven and apt wait for the network, not for each other.
 PARALLEL = $(MAKE) --no-print-directory --silent --jobs=3
 
+# Spark is 450 MB: CI installs it and runs its lane, others ask with `make spark-test`
+# (docs/decisions/0107-spark-has-its-own-lane.md).
+SPARK := $(if $(CI),spark)
+
 # deploy/setup.sh exits with 3 when a step cannot be done on this machine, and prints why: tests that need the service
 # skip (or fail, in CI), and the demo uses its fallback.
 TOLERATE = || [ $$? -eq 3 ]
 
-.PHONY: help demo setup check format test test-pure test-real spark-test kafka bench calibrate reproduce gallery generated pages chaos soak cluster-test secure-test sbom audit-deps screenshots clean force
+.PHONY: help demo setup check format test test-pure test-real spark-test told kafka bench capacity calibrate coverage reproduce gallery generated pages chaos soak cluster-test secure-test image-test kubernetes-test sbom audit-deps screenshots clean force
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## run the whole pipeline on this machine with a live view; ARGS="--seconds 30 --json" are passed on
 	@$(PARALLEL) $(STAMPS)/python-demo demo-kafka demo-debian
 	@exec $(BIN)/thaw demo $(ARGS)
 
 setup: ## install .venv with all packages, Debian packages (if root) and Apache Kafka's jars; idempotent
-	@$(PARALLEL) $(STAMPS)/python-test setup-kafka setup-debian
+	@$(PARALLEL) $(STAMPS)/python-test setup-kafka setup-debian setup-unstable
 
 check: $(STAMPS)/python-test ## run ruff, mypy --strict and import-linter
 	$(BIN)/ruff check
@@ -41,9 +51,9 @@ format: $(STAMPS)/python-test ## format the code and sort the imports with ruff
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-test: setup ## run check, then all tests in two parallel lanes, pure and on real services; the same as CI
+test: setup $(SPARK:%=$(STAMPS)/python-%) ## run check, then all tests in two parallel lanes, pure and on real services; CI adds those on Spark
 	@$(MAKE) --no-print-directory check
-	@tests/lanes.sh pure real
+	@tests/lanes.sh pure real $(SPARK)
 
 test-pure: setup ## run the tests that need no service; ARGS are passed on to pytest
 	@tests/lanes.sh pure -- $(ARGS)
@@ -54,15 +64,26 @@ test-real: setup ## run the tests on real Kafka, Redis and Prometheus; ARGS are 
 spark-test: setup $(STAMPS)/python-spark ## compare worker, DuckDB and Spark; installs pyspark (450 MB) and needs Java 17
 	@tests/lanes.sh spark -- $(ARGS)
 
+told: setup ## measure how long it takes until somebody is told of each fault; fails beyond ten seconds; some minutes
+	@exec $(BIN)/python -m pytest -m told --told-within 10 $(ARGS)
+
 kafka: ## run Apache Kafka in the foreground and print its address; ARGS="--port 9092" sets the port
 	@$(PARALLEL) $(STAMPS)/python-demo $(STAMPS)/kafka
 	@exec $(BIN)/python -m streams.local kafka $(ARGS)
 
 bench: setup ## run the benchmarks; ends with one line per goal
+	@deploy/setup.sh debian $(DEBIAN_BENCH) $(TOLERATE)
 	@exec $(BIN)/python -m tests.bench $(ARGS)
+
+capacity: setup ## measure what a report costs, in processor time and bytes; writes deploy/capacity.toml and docs/capacity.md
+	@$(BIN)/python -m tests.bench.capacity $(ARGS)
+	@$(BIN)/python -m deploy.docs
 
 calibrate: setup ## count how often bands, alerts and tests keep their promise; writes docs/calibration.md; slow
 	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.calibration $(ARGS)
+
+coverage: setup ## count how often bands hold behind Kafka, worker and Redis; writes docs/coverage.md; slow
+	@exec $(BIN)/python -m tests.integration.coverage --write $(ARGS)
 
 reproduce: setup ## repeat the papers' experiments and judge every number, in under five minutes; ARGS="--svg DIR"
 	@exec $(BIN)/thaw reproduce all --quick $(ARGS)
@@ -87,6 +108,13 @@ cluster-test: setup ## break and move three brokers, a Redis Cluster and three w
 secure-test: setup ## run every command on Kafka and Redis with TLS, passwords and access control; three minutes
 	@exec $(BIN)/python -m tests.secure $(ARGS)
 
+kubernetes-test: setup ## build all manifests and hold each against the schema of who defines it; needs Go, Java and Maven
+	@exec $(BIN)/python -m tests.kubernetes $(ARGS)
+
+image-test: setup ## build both images and count reports with them, read-only and without rights; root, some minutes
+	@deploy/setup.sh debian $(DEBIAN_IMAGES) $(TOLERATE)
+	@exec $(BIN)/python -m tests.images $(ARGS)
+
 sbom: ## write .cache/sbom/thaw.cdx.json: every package of a deployed system (CycloneDX)
 	@exec deploy/supply.sh sbom
 
@@ -95,9 +123,11 @@ audit-deps: ## compare every package of a deployed system with published advisor
 
 generated: setup ## write the generated blocks and figures of the docs and the Grafana dashboards
 	$(BIN)/python -m deploy.docs
+	$(BIN)/python -m deploy.spec_vectors
 	$(BIN)/python -m deploy.gradual_release_figure
 	$(BIN)/python -m deploy.budget_figures
 	$(BIN)/python -m deploy.grafana.build
+	$(BIN)/thaw alerts render --format prometheusrule --output deploy/kubernetes/components/prometheus/alerts.yaml
 
 pages: setup ## run the code of docs/library.md and docs/tour.md and draw their pictures; two minutes
 	@$(BIN)/python -m deploy.pages $(ARGS)
@@ -124,7 +154,7 @@ $(STAMPS)/kafka: $(NO_JARS) deploy/kafka/pom.xml | $(STAMPS)
 	@deploy/setup.sh kafka
 	@touch $@
 
-.PHONY: setup-kafka setup-debian demo-kafka demo-debian
+.PHONY: setup-kafka setup-debian setup-unstable demo-kafka demo-debian
 
 # A question instead of a prerequisite, so that the exit status of the step is seen.
 KAFKA_JARS = $(MAKE) --silent --question $(STAMPS)/kafka || { deploy/setup.sh kafka && touch $(STAMPS)/kafka; }
@@ -134,6 +164,9 @@ setup-kafka: | $(STAMPS)
 
 setup-debian:
 	@deploy/setup.sh debian $(DEBIAN_TEST) $(TOLERATE)
+
+setup-unstable: setup-debian
+	@deploy/setup.sh unstable $(DEBIAN_UNSTABLE) $(TOLERATE)
 
 # The demo has a fallback for both, so a failed download does not stop it.
 demo-kafka: | $(STAMPS)

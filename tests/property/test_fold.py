@@ -35,9 +35,11 @@ from tests.support.reports import (
     TwoPlanes,
     batch_of,
     messages_of,
+    of_window,
     oracle,
     packed,
     token_in,
+    withdrawal,
 )
 
 PARTITIONS = 2
@@ -59,10 +61,10 @@ def report_lists(draw: st.DrawFn, survey: Survey, shard: int | None = None, leas
             group,
         ),
         st.integers(0, 7),
-        st.integers(0, survey.mechanism.rungs - 1),
+        st.integers(0, survey.mechanism.rungs - 1 + survey.withdrawable),
         numbers,
         st.integers(0, survey.mechanism.groups - 1),
-    )
+    ).map(lambda report: withdrawal(survey, report.token) if report.rung == survey.mechanism.rungs else report)
     return draw(st.lists(some, min_size=least, max_size=30))
 
 
@@ -124,7 +126,8 @@ class World:
         self.topic: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
         for number, reports in enumerate(batches):
             window_ms = WINDOWS[number % 2]
-            for partition, message in messages_of(survey, reports, partitions=PARTITIONS, window_ms=window_ms).items():
+            own = of_window(survey, reports, window_ms)
+            for partition, message in messages_of(survey, own, partitions=PARTITIONS, window_ms=window_ms).items():
                 self.topic[partition].append(message)
         self.committed: dict[int, int | None] = dict.fromkeys(range(PARTITIONS))
         self.plan: list[tuple[str, str]] = []
@@ -214,7 +217,7 @@ def test_crashes_zombies_and_lost_seconds_give_the_oracles_tally(
     world.finish()
     shape = Shape.of(survey)
     for number, window_ms in enumerate(WINDOWS):
-        expected = oracle(survey, itertools.chain(*batches[number::2]))
+        expected = oracle(survey, of_window(survey, itertools.chain(*batches[number::2]), window_ms))
         assert world.store.estimates.tally(survey.id, window_ms, survey.shards, shape) == expected
         logs = world.store.log.load(
             [Key(survey.id, window_ms, shard) for shard in range(survey.shards)], shape, Table.of_log

@@ -99,7 +99,7 @@ class Damaged:
         self.clock.advance(1)
 
     def entries(self) -> bytes:
-        return self.store.log.load([KEY], SHAPE, Table.of_log)[KEY].entries
+        return self.store.log.load([KEY], SHAPE, Table.of_log, whole=True)[KEY].entries
 
     def recount(self, *, replace: bool) -> str:
         """Do what `thaw rebuild` does; return the status of the window."""

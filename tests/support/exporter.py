@@ -42,8 +42,8 @@ class FixedTruths:
     def __init__(self, truths: Mapping[int, TrueShares]) -> None:
         self._truths = truths
 
-    def read(self, survey_id: str, window_ms: int) -> TrueShares | None:  # noqa: ARG002  # as the protocol has it
-        return self._truths.get(window_ms)
+    def read_many(self, survey_id: str, starts: Sequence[int]) -> dict[int, TrueShares]:  # noqa: ARG002  # protocol
+        return {start_ms: self._truths[start_ms] for start_ms in starts if start_ms in self._truths}
 
 
 class FixedHeartbeats:

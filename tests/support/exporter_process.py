@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import sys
 import urllib.error
 import urllib.request
@@ -30,14 +31,14 @@ def start_exporter(folder: Path, *, redis_url: str, prefix: str) -> tuple[Child,
     return child, url
 
 
-def until_healthy(child: Child, url: str) -> None:
-    """Return when an exporter answers and reaches its Redis."""
+def until_healthy(child: Child, url: str, tls: ssl.SSLContext | None = None) -> None:
+    """Return when an exporter answers and reaches its Redis, or a gateway its broker."""
 
     def answers() -> bool:
         child.check()
         try:
-            return bool(urllib.request.urlopen(f"{url}/healthz", timeout=5).status == 200)
+            return bool(urllib.request.urlopen(f"{url}/healthz", timeout=5, context=tls).status == 200)
         except (urllib.error.URLError, OSError):
             return False
 
-    until(answers, 60, "an exporter that answers")
+    until(answers, 60, "a process that answers")

@@ -28,6 +28,7 @@ from tests.support.reports import (
     Report,
     SurveyDict,
     frame_of,
+    of_window,
     random_answer,
     random_reports,
     token_in,
@@ -105,6 +106,7 @@ def busy_bench(seed: int) -> Bench:
         reports = random_reports(survey, users=25, count=120, rng=rng)
         # A person with two answers on one rung, whichever the hash prefers.
         reports += [Report(token_in(0, 999, survey), 1, random_answer(survey, rng)) for _ in range(2)]
+        reports = of_window(survey, reports, window_ms)
         sent += [(survey, window_ms, reports[start : start + 9]) for start in range(0, len(reports), 9)]
     rng.shuffle(sent)
     for survey, window_ms, reports in sent:

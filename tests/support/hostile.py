@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from producers.survey.survey import Survey
 from producers.wire import frames as wire
-from producers.wire.layout import VERSION
+from tests.support.keys import is_key
 from tests.support.reports import NOW_MS, SURVEYS, WINDOW, WINDOW_MS, Report, frame_of, shard_of, token_in
 
 CORPUS = Path(__file__).resolve().parents[1] / "fuzz" / "corpus"
@@ -123,7 +123,7 @@ def _delimit(rest: bytes) -> str:
 def _judge(frame: bytes, known: dict[bytes, Survey], partition: int, partitions: int) -> str:
     window_ms, _, shard, count = struct.unpack_from("<qqHI", frame, 16)
     survey = known.get(frame[8:16])
-    if frame[3] != 1:
+    if frame[3] not in (1, 2):
         return "version"
     if not 1 <= count <= 65_536:
         return "count"
@@ -136,6 +136,7 @@ def _judge(frame: bytes, known: dict[bytes, Survey], partition: int, partitions:
         (shard % partitions != partition, "partition"),
         (window_ms % survey.windows.step_ms != 0, "window"),
         (window_ms > NOW_MS + survey.skew_ms, "future"),
+        (frame[3] != 1 + survey.withdrawable, "key"),
         (window_ms + life_ms <= NOW_MS, "expired"),
     ]
     for wrong, reason in checks:
@@ -148,19 +149,30 @@ def _judge(frame: bytes, known: dict[bytes, Survey], partition: int, partitions:
 
 def _judge_reports(frame: bytes, survey: Survey, shard: int, count: int, opened: Sequence[bool]) -> str:
     """Return the first fault of the first report that has one; an impossible answer only if nothing else is wrong."""
-    header = wire.Header(VERSION, frame[8:16], 0, 0, shard, count, 0, len(frame))
+    header = wire.Header(frame[3], frame[8:16], 0, 0, shard, count, 0, len(frame))
     columns = wire.columns(frame, header, survey.layout)
     for row in range(count):
         if shard_of(columns.tokens[row].tobytes(), survey) != shard:
             return "token"
-        if columns.rungs[row] >= survey.mechanism.rungs:
+        withdraws = survey.withdrawable and columns.rungs[row] == survey.mechanism.rungs
+        if columns.rungs[row] >= survey.mechanism.rungs and not withdraws:
             return "rung"
-        if not opened[columns.rungs[row]]:
+        if not withdraws and not opened[columns.rungs[row]]:
             return "early"
-        if columns.groups is not None and columns.groups[row] >= survey.mechanism.groups:
+        if columns.groups is not None and columns.groups[row] >= (1 if withdraws else survey.mechanism.groups):
             return "group"
-    answers = columns.answers
-    if survey.mechanism.answer.kind == "index":
-        numbers = [int.from_bytes(answer.tobytes(), "little") for answer in answers]
-        return "answer" if any(number >= survey.mechanism.answer.size for number in numbers) else ""
-    return "" if survey.mechanism.valid(answers).all() else "answer"
+    for answer, rung in zip(columns.answers, columns.rungs, strict=True):
+        if survey.withdrawable and rung == survey.mechanism.rungs:
+            valid = not any(answer.tolist())
+        elif survey.mechanism.answer.kind == "index":
+            valid = int.from_bytes(answer.tobytes(), "little") < survey.mechanism.answer.size
+        else:
+            valid = bool(survey.mechanism.valid(answer.reshape(1, -1)).all())
+        if not valid:
+            return "answer"
+    window_ms = int.from_bytes(frame[16:24], "little", signed=True)
+    for row, key in enumerate([] if columns.keys is None else columns.keys):
+        token, rung = columns.tokens[row].tobytes(), int(columns.rungs[row])
+        if not is_key(key.tobytes(), token, rung, survey.digest, window_ms):
+            return "key"
+    return ""

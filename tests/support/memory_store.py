@@ -7,29 +7,30 @@ about the other.
 from __future__ import annotations
 
 import copy
+import itertools
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from estimators.tally import Tally
 from producers.clock import Clock, system_clock
 from producers.wire.shards import partition_of
+from streams.store import log_content
 from streams.store.contract import (
     HISTORY_POINTS,
     NO_STAMP,
     STAMP_BYTES,
     Change,
-    Content,
-    FoldEntries,
-    Loaded,
-    LogContent,
     Outcome,
     QueuedWindow,
     Seen,
     ShardBatch,
+    Shortened,
     StoreCorruptError,
 )
 from streams.store.counters import Counters
+from streams.store.ladders import fitted, refuse_longer
+from streams.store.log_content import Content, FoldEntries, Loaded, LogContent, pieces_of
 from streams.store.shape import KEEP_MS, Key, Shape
 from streams.store.shard_counts import ShardCounts
 from tests.support.history import point_to_drop
@@ -49,28 +50,32 @@ class MemoryReportLog:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
 
-    def load(self, keys: Sequence[Key], shape: Shape, fold: FoldEntries[Content]) -> dict[Key, Loaded[Content]]:
+    def load(
+        self, keys: Sequence[Key], shape: Shape, fold: FoldEntries[Content], *, whole: bool = False
+    ) -> dict[Key, Loaded[Content]]:
         loaded, unreadable, readable, reason = {}, {}, {}, ""
         with self._shared.mutex:
             self._shared.forget_expired()
             for key in keys:
                 log = self._shared.state.logs.get(key, Log())
                 entries = b"".join(log.segments)
+                refuse_longer(bytes(log.tally), shape, str(key))
                 try:
                     content = fold(shape, entries)
                 except ValueError as error:
                     unreadable[key], reason = Seen(log.stamp, len(log.segments)), f"{key}: {error}"
                     continue
-                expected = content.tally().to_bytes()
+                expected, told = content.tally().to_bytes(), entries if whole else None
+                size = len(log.segments), len(entries) // shape.entry_bytes
                 if log.segments and log.tally != expected:
                     if len(log.tally) == len(expected) and log.tally[:4] == expected[:4]:
                         unreadable[key], readable[key] = Seen(log.stamp, len(log.segments)), content
                         reason = f"{key}: its tally is that of other entries"
                         continue
                     log.stamp, log.tally = secrets.token_bytes(STAMP_BYTES), bytearray(expected)
-                    loaded[key] = Loaded(log.stamp, entries, len(log.segments), content, repaired=True)
+                    loaded[key] = Loaded(log.stamp, *size, content, repaired=True, whole=told)
                     continue
-                loaded[key] = Loaded(log.stamp, entries, len(log.segments), content)
+                loaded[key] = Loaded(log.stamp, *size, content, whole=told)
         if unreadable:
             raise StoreCorruptError(reason, unreadable, readable)
         return loaded
@@ -101,15 +106,17 @@ class MemoryReportLog:
             self._shared.state.offsets[place] = batch.next_offset
         return Outcome(frozenset(contended), stamps)
 
-    def _change(self, change: Change, log: Log, limit: int) -> bytes:
+    def _change(self, change: Change, log: Log, limit: int | None) -> bytes:
         state, survey_id = self._shared.state, change.key.survey_id
         counted = change.counters if change.entries else replace(change.counters, applied=0)
         if change.entries:
-            if limit and (log.limit is not None or not log.segments):
+            if limit is None:
+                log.limit = None
+            elif limit and (log.limit is not None or not log.segments):
                 log.limit = max(log.limit or 0, limit)
             if change.rewrite:
                 log.segments.clear()
-            log.segments.append(change.entries)
+            log.segments += pieces_of(change.entries, change.shape.entry_bytes)
             for position, raw in change.patches:
                 log.tally[position : position + len(raw)] = raw
             log.stamp = secrets.token_bytes(STAMP_BYTES)
@@ -135,12 +142,26 @@ class MemoryReportLog:
             if self.seen([key])[key] != seen:
                 return False
             log = self._shared.state.logs.pop(key, Log())
-            log.segments, log.tally = [content.live()], bytearray(content.tally().to_bytes())
+            log.segments = pieces_of(content.live(), content.shape.entry_bytes)
+            log.tally = bytearray(content.tally().to_bytes())
             log.limit = limit
             log.stamp, log.expires_ms = secrets.token_bytes(STAMP_BYTES), content.shape.expires_ms(key.window_ms)
             if len(content):
                 self._shared.state.logs[key] = log
             return True
+
+    def shorten(self, key: Key, seen: Seen, keep: Callable[[bytes], bytes], shape: Shape) -> Shortened | None:
+        with self._shared.mutex:
+            if self.seen([key])[key] != seen:
+                return None
+            log = self._shared.state.logs[key]
+            sizes = list(itertools.accumulate(map(len, log.segments)))
+            count = max(1, sum(size <= log_content.PIECE_BYTES for size in sizes))
+            oldest = b"".join(log.segments[:count])
+            kept = keep(oldest)
+            log.segments = log.segments[count:] + ([kept] if kept else [])
+            log.stamp = secrets.token_bytes(STAMP_BYTES)
+            return Shortened(log.stamp, len(log.segments), (len(oldest) - len(kept)) // shape.entry_bytes)
 
     def set_aside(self, key: Key, seen: Seen) -> bool:
         with self._shared.mutex:
@@ -271,7 +292,7 @@ class MemoryEstimates:
                 offset = self._shared.state.offsets.get((topic, partition_of(shard, partitions), shard), 0)
                 entries = b"".join(log.segments) if known is not None and known[shard] != log.stamp else None
                 try:
-                    tally = empty + Tally.from_bytes(bytes(log.tally)) if log.segments else empty
+                    tally = fitted(bytes(log.tally), shape, f"{survey_id}, shard {shard}") if log.segments else empty
                     found.append(ShardCounts(tally, log.stamp, offset, log.limit, entries))
                 except ValueError as error:
                     unreadable[Key(survey_id, window_ms, shard)], reason = Seen(log.stamp, 0), str(error)

@@ -1,6 +1,6 @@
-"""A release that does not exist yet: reads frames of version 2 beside those of version 1, with or without new keys.
+"""A release that does not exist yet: reads frames of version 3 beside the others, with or without new keys.
 
-`python -m tests.support.next_version [--keys] worker|deadletters|...` is its command line. In a frame of version 2 the
+`python -m tests.support.next_version [--keys] worker|deadletters|...` is its command line. In a frame of version 3 the
 columns stand in reverse order, so today's code could not make sense of one by luck; `--keys` is a release that also
 lays out Redis differently.
 """
@@ -13,27 +13,27 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from producers.survey.survey import Survey
-from producers.wire.frames import READERS, Buffer, Header, Reports, VersionOne
+from producers.wire.frames import READERS, Buffer, ColumnReader, Header, Reports
 from producers.wire.layout import HEADER_BYTES, VERSION_AT, Layout
 from streams.cli.main import main
 from streams.store import redis_connection
 
-NEXT = 2
+NEXT = 3
 
 
 def to_next(frame: bytes, survey: Survey) -> bytes:
-    """Turn a frame of version 1 into one of version 2."""
-    sizes = survey.layout.column_bytes(VersionOne().header(frame, 0, len(frame)).count)
+    """Turn a frame of today into one of version 3."""
+    sizes = survey.layout.column_bytes(ColumnReader().header(frame, 0, len(frame)).count)
     return frame[:VERSION_AT] + bytes([NEXT]) + frame[VERSION_AT + 1 : HEADER_BYTES] + _reversed_columns(frame, sizes)
 
 
-class VersionTwo(VersionOne):
-    """The reader of version 2: the header of version 1, the columns in reverse order."""
+class NextReader(ColumnReader):
+    """The reader of version 3: the header of today, the columns in reverse order."""
 
     def columns(self, message: Buffer, header: Header, layout: Layout) -> Reports:
         frame = bytes(message[header.start : header.start + header.length])
         restored = frame[:HEADER_BYTES] + _reversed_columns(frame, layout.column_bytes(header.count)[::-1])
-        return super().columns(restored, replace(header, start=0), layout)
+        return super().columns(restored, replace(header, start=0, version=layout.version), layout)
 
 
 def _reversed_columns(frame: bytes, sizes: Sequence[int]) -> bytes:
@@ -44,7 +44,7 @@ def _reversed_columns(frame: bytes, sizes: Sequence[int]) -> bytes:
 
 def install(*, keys: bool) -> None:
     """Turn this process into one of the next release."""
-    READERS[NEXT] = VersionTwo()
+    READERS[NEXT] = NextReader()
     if keys:
         redis_connection.VERSION = "v2"  # type: ignore[misc]
 

@@ -47,6 +47,12 @@ class PlainTable(Table):
             rows.append(row)
         return Folded(entries[rows], duplicate, outdated, conflicting)
 
+    def kept(self, log: bytes) -> bytes:
+        """Return those of packed entries that are held."""
+        size = self.shape.entry_bytes
+        entries = [log[start : start + size] for start in range(0, len(log), size)]
+        return b"".join(raw for raw in entries if self._held.get(raw[:TOKEN_NAME_BYTES]) == raw[RUNG_AT:])
+
     def _parts(self, rest: bytes) -> tuple[int, int, int]:
         answer, end = ANSWER_AT - RUNG_AT, ANSWER_AT - RUNG_AT + self.shape.width
         group = int.from_bytes(rest[end : end + GROUP_BYTES], "little") if self.shape.groups > 1 else 0

@@ -1,5 +1,6 @@
 """Prometheus and Alertmanager as local services, for tests of metrics and alerts."""
 
+import json
 import shutil
 import signal
 import urllib.error
@@ -8,6 +9,7 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
+from streams.folders import cache_folder
 from streams.local.process import Child, ServiceMissing, wait_until_ready
 from streams.local.service import START_SECONDS, Program, StopOrder
 
@@ -18,15 +20,16 @@ class Monitor(Program):
     Args:
         config: text of the configuration file; paths in it are relative to `folder`.
         folder: where configuration, data and log go; a temporary folder if None.
+        program: the program; the first of `programs` on the PATH if empty.
     """
 
     order = StopOrder.EXPORTER
     programs: ClassVar[tuple[str, ...]]
     """Names that the program may have on the PATH; the first is that of Debian and of its package."""
 
-    def __init__(self, config: str, *, folder: Path | None = None) -> None:
+    def __init__(self, config: str, *, folder: Path | None = None, program: str = "") -> None:
         super().__init__(folder=folder)
-        self.config = config
+        self.config, self._program = config, program
 
     @property
     def url(self) -> str:
@@ -48,7 +51,7 @@ class Monitor(Program):
         """Return the flags beside configuration file and address."""
 
     def _launch(self) -> Child:
-        program = next(filter(None, map(shutil.which, self.programs)), None)
+        program = self._program or next(filter(None, map(shutil.which, self.programs)), None)
         if program is None:
             raise ServiceMissing(
                 f"expected {' or '.join(self.programs)} on the PATH; it is not there; "
@@ -76,6 +79,18 @@ class Prometheus(Monitor):
 
     def _options(self) -> list[str]:
         return [f"--storage.tsdb.path={self.folder / 'data'}"]
+
+    def version(self) -> str:
+        """Return the version that it says it has."""
+        with urllib.request.urlopen(f"{self.url}/api/v1/status/buildinfo", timeout=30) as answer:
+            return str(json.load(answer)["data"]["version"])
+
+
+def prometheus_programs() -> list[str]:
+    """Return every Prometheus here: the one on the PATH, and the newer one that `make setup` unpacked."""
+    unpacked = cache_folder() / "unstable" / "prometheus" / "usr" / "bin" / "prometheus"
+    found = [shutil.which("prometheus"), str(unpacked) if unpacked.exists() else None]
+    return [program for program in found if program is not None]
 
 
 class Alertmanager(Monitor):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -11,13 +14,15 @@ from numpy.typing import NDArray
 
 from estimators.mechanism import Answer, Guarantee, Specification
 from estimators.tally import Tally
+from producers.survey.editions import by_digest, newest
 from producers.survey.survey import Survey
 from producers.survey.windows import Windows
 from producers.wire import frames as wire
-from producers.wire.layout import TOKEN_BYTES
+from producers.wire.layout import KEY_BYTES, TOKEN_BYTES
 from producers.wire.shards import partition_of
 from streams.kafka.messages import FetchBatch, Record
 from streams.store.shape import Shape
+from tests.support.keys import chain_of, hashed, key_of
 from tests.support.precedence import Ranked, winner
 
 WINDOW_MS = 60_000
@@ -89,20 +94,40 @@ WIDE_INDEX = survey_of(AnyAnswer("index", 70_000, rungs=2), name="wide")
 BITS_IN_GROUPS = survey_of(AnyAnswer("bits", 128, rungs=3, groups=2), name="bits")
 KEY_VALUE_INDEX = survey_of(AnyAnswer("index", 3 * 100, rungs=3), name="keyvalue")
 KEY_VALUE_PLANES = survey_of(TwoPlanes(10), name="planes")
-SURVEYS = (CATEGORICAL, WIDE_INDEX, BITS_IN_GROUPS, KEY_VALUE_INDEX, KEY_VALUE_PLANES)
+WITHDRAWABLE = replace(survey_of(AnyAnswer("index", 6, rungs=3), name="withdrawable"), withdrawable=True)
+WITHDRAWABLE_BITS = replace(
+    survey_of(AnyAnswer("bits", 20, rungs=2, groups=2), name="withdrawable_bits"), withdrawable=True
+)
+SURVEYS = (
+    CATEGORICAL,
+    WIDE_INDEX,
+    BITS_IN_GROUPS,
+    KEY_VALUE_INDEX,
+    KEY_VALUE_PLANES,
+    WITHDRAWABLE,
+    WITHDRAWABLE_BITS,
+)
+
+
+_USERS: dict[bytes, tuple[int, int]] = {}
+"""Shard and number of chained tokens."""
 
 
 class SurveyDict:
     """Surveys that are all known from the start."""
 
     def __init__(self, *surveys: Survey) -> None:
-        self._surveys = {survey.digest: survey for survey in surveys}
+        self._surveys = by_digest(surveys)
+
+    def add(self, survey: Survey) -> None:
+        """Add a survey, as a file does that comes later."""
+        self._surveys = by_digest([*self._surveys.values(), survey])
 
     def get(self, digest: bytes, now_ms: int) -> Survey | None:  # noqa: ARG002  # always known
         return self._surveys.get(digest)
 
     def surveys(self, now_ms: int) -> Sequence[Survey]:  # noqa: ARG002  # always known
-        return list(self._surveys.values())
+        return [one for survey in newest(self._surveys.values()).values() for one in (survey, *survey.tier_surveys)]
 
 
 class Report(NamedTuple):
@@ -118,9 +143,23 @@ def shard_of(token: bytes, survey: Survey) -> int:
     return int.from_bytes(token[13:], "little") % survey.shards
 
 
-def token_in(shard: int, number: int, survey: Survey) -> bytes:
-    """Return token `number` of a shard."""
+def token_in(shard: int, number: int, survey: Survey, window_ms: int = WINDOW) -> bytes:
+    """Return token `number` of a shard; it depends on the window where answers can be withdrawn."""
+    if survey.withdrawable:
+        return _chained(shard, number, survey, window_ms)
     return random.Random(number).randbytes(13) + (shard + survey.shards * (number % 5)).to_bytes(3, "little")
+
+
+@cache
+def _chained(shard: int, number: int, survey: Survey, window_ms: int) -> bytes:
+    for attempt in itertools.count():
+        secret = random.Random(f"{number} {attempt}").randbytes(16)
+        chain = chain_of(secret, survey.mechanism.rungs, survey.digest, window_ms)
+        token = hashed(0, survey.digest, window_ms, chain[0])
+        if shard_of(token, survey) == shard:
+            _USERS[token] = shard, number
+            return token
+    raise AssertionError
 
 
 def random_reports(
@@ -131,15 +170,22 @@ def random_reports(
     for _ in range(count):
         user = rng.randrange(users)
         place = user % survey.shards if shard is None else shard
-        reports.append(
-            Report(
-                token_in(place, user, survey),
-                rng.randrange(survey.mechanism.rungs),
-                random_answer(survey, rng),
-                rng.randrange(survey.mechanism.groups),
-            )
-        )
+        token, rung = token_in(place, user, survey), rng.randrange(survey.mechanism.rungs)
+        report = Report(token, rung, random_answer(survey, rng), rng.randrange(survey.mechanism.groups))
+        reports.append(withdrawal(survey, token) if survey.withdrawable and rng.random() < 0.1 else report)
     return reports
+
+
+def of_window(survey: Survey, reports: Iterable[Report], window_ms: int) -> list[Report]:
+    """Return the reports as the same users send them for another window: where tokens are chained they differ."""
+    if not survey.withdrawable:
+        return list(reports)
+    return [report._replace(token=token_in(*_USERS[report.token], survey, window_ms)) for report in reports]
+
+
+def withdrawal(survey: Survey, token: bytes) -> Report:
+    """Return the report that withdraws the answer of a token."""
+    return Report(token, survey.mechanism.rungs, bytes(survey.mechanism.answer.width))
 
 
 def random_answer(survey: Survey, rng: random.Random) -> bytes:
@@ -167,9 +213,15 @@ def frame_of(
         answers=np.frombuffer(b"".join(report.answer for report in reports), np.uint8).reshape(len(reports), -1),
         rungs=np.array([report.rung for report in reports], dtype=np.uint8),
         groups=np.array([report.group for report in reports], dtype=np.uint16) if survey.layout.grouped else None,
+        keys=_keys(reports) if survey.withdrawable else None,
     )
     where = shard_of(reports[0].token, survey) if shard is None else shard
     return wire.encode(survey.digest, window_ms, sent_ms, where, columns, survey.layout)
+
+
+def _keys(reports: Sequence[Report]) -> NDArray[np.uint8]:
+    keys = b"".join(key_of(report.token, report.rung) for report in reports)
+    return np.frombuffer(keys, np.uint8).reshape(-1, KEY_BYTES)
 
 
 def messages_of(
@@ -199,7 +251,7 @@ def oracle(survey: Survey, reports: Iterable[Report]) -> Tally:
         name = report.token[:13] + bytes([shard_of(report.token, survey)])
         best[name] = winner(report.token, best.get(name), (report.rung, report.answer + tail))
     answer = survey.mechanism.answer
-    tally = Tally.empty(survey.mechanism.rungs, groups, answer.cells)
+    tally = Tally.empty(survey.mechanism.rungs + survey.withdrawable, groups, answer.cells)
     for rung, raw in best.values():
         number, group = int.from_bytes(raw[: answer.width], "little"), int.from_bytes(raw[answer.width :], "little")
         tally.users[rung, group] += 1

@@ -14,7 +14,7 @@ from streams.local.service import Service
 AnyService = TypeVar("AnyService", bound=Service)
 Started = TypeVar("Started", bound=AbstractContextManager[object])
 
-REAL_FIXTURES = frozenset({"kafka", "kafka_server", "redis_server", "redis_url"})
+REAL_FIXTURES = frozenset({"kafka", "kafka_server", "other_kafka", "redis_server", "redis_url"})
 """Fixtures that start a real service; a test that asks for one runs in the lane of real services."""
 
 

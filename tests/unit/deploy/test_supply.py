@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from deploy.supply_report import NOT_READY, audit_lines
+from tests.support.paths import ROOT
 
 GOOD: dict[str, Any] = {"name": "click", "version": "8.3.3", "vulns": []}
 BAD: dict[str, Any] = {"name": "redis", "version": "8.1.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["8.1.1"]}]}
@@ -22,3 +24,10 @@ def test_packages_that_were_not_compared_are_no_success() -> None:
     lines, status = audit_lines({"dependencies": [UNKNOWN]})
     assert ("nothing was compared" in lines[0], status) == (True, NOT_READY)
     assert audit_lines({"dependencies": [GOOD]})[1] == 0
+
+
+def test_every_part_of_an_image_is_looked_at() -> None:
+    [parts] = re.findall(r"^readonly PARTS='(.*)'$", (ROOT / "deploy" / "supply.sh").read_text(), re.MULTILINE)
+    shipped = re.findall(r'"\.\[(.*)\]"', (ROOT / "deploy" / "images" / "Dockerfile").read_text())
+    assert len(shipped) == 2
+    assert {part for image in shipped for part in image.split(",")} <= set(parts.split(","))

@@ -50,7 +50,7 @@ def test_every_command_exists_with_its_options(page: Path) -> None:
         words = code.split("#")[0].removeprefix("$ ").removeprefix(".venv/bin/").split()
         if words[:1] != ["thaw"] or words[1:2] == ["--help"]:
             continue
-        length = 3 if " ".join(words[:3]) in COMMANDS else 2
+        length = next((length for length in (4, 3) if " ".join(words[:length]) in COMMANDS), 2)
         name = " ".join(words[:length])
         assert name in COMMANDS, code
         known = {

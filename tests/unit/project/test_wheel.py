@@ -38,6 +38,7 @@ def test_the_wheel_contains_exactly_the_tree(wheel: Path) -> None:
         for path in files_of(ROOT / "deploy" / name)
     }
     expected |= {f"streams/{path.relative_to(ROOT)}" for path in files_of(ROOT / "docs" / "runbooks")}
+    expected |= {f"streams/{path.relative_to(ROOT)}" for path in files_of(ROOT / "clients" / "web")}
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
         licenses = [name for name in archive.namelist() if name.endswith(".dist-info/licenses/LICENSE")]

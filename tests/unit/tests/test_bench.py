@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from tests.bench.__main__ import PARTS, main
-from tests.bench.goals import Result, side_by_side, table
+from tests.bench.__main__ import PARTS, as_json, main
+from tests.bench.engines.job import Counted, reports_of
+from tests.bench.goals import Measured, Result, Series, Spent, side_by_side, table
+from tests.support.reports import CATEGORICAL, Report, messages_of, token_in
 
 
 @pytest.mark.parametrize(
@@ -42,3 +46,32 @@ def test_both_sides_are_measured_in_turns() -> None:
 def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["no-such-part"]) == 2
     assert PARTS[0] in capsys.readouterr().err
+
+
+def test_a_limit_shows_how_much_of_it_is_needed() -> None:
+    assert "0.75" in table([Result("g", 1.5, "MB", most=2)])
+
+
+def test_what_was_measured_is_written_with_machine_verdicts_and_curves() -> None:
+    found: list[Measured] = [
+        Result("a", 3, "s", most=2),
+        Series("users", "ours", [(1.0, 2.0)]),
+        Spent("all", {"worker": 0.1}),
+    ]
+    written = json.loads(as_json(found, {"processor": "two"}))
+    assert written["machine"] == {"processor": "two"}
+    assert written["results"][0]["verdict"] == "goal a: missed by 1 s"
+    assert written["series"] == [{"name": "users", "label": "ours", "points": [[1.0, 2.0]]}]
+    assert written["spent"] == [{"name": "all", "parts": {"worker": 0.1}}]
+
+
+def test_other_stream_processors_read_the_same_reports_and_keep_the_highest_rung() -> None:
+    some = [Report(token_in(1, user, CATEGORICAL), rung, bytes([user])) for user in (1, 2) for rung in (1, 0)]
+    [message] = messages_of(CATEGORICAL, some, partitions=1).values()
+    counted, held = Counted(), dict[bytes, tuple[int, int]]()
+    counted.begin()
+    for token, rung, answer in reports_of(message):
+        counted.replace(held.get(token), (rung, answer))
+        held[token] = max(held.get(token, (-1, 0)), (rung, answer))
+    assert counted.reports == len(some)
+    assert +counted.tally == {"1:1": 1, "1:2": 1}

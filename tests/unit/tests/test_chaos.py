@@ -18,6 +18,7 @@ from streams.worker.table import Table
 from tests.chaos import aof, ledgers, oracle
 from tests.chaos.run import Outcome, plan
 from tests.chaos.told import Told
+from tests.chaos.transactions import Hanging, Place
 from tests.support.clock import ManualClock
 from tests.support.memory_store import MemoryStore
 from tests.support.reports import TOPIC, SurveyDict, batch_of
@@ -119,6 +120,42 @@ def test_what_the_broker_acknowledged_and_does_not_have_is_lost(tmp_path: Path, 
     assert judged(counted(messages), messages, tmp_path).lost == 1
 
 
+def test_what_waits_behind_a_transaction_is_backlog_and_no_loss(tmp_path: Path) -> None:
+    messages = messages_of_devices(tmp_path)
+    windows, _ = oracle.fold(messages[:5], [ASKED])
+    waiting, _ = oracle.fold(messages[5:], [ASKED])
+    token, (rung, _) = next(
+        entry for entry in waiting[ASKED.id, WEEK].items() if entry[0] not in windows[ASKED.id, WEEK]
+    )
+    store = counted(messages[:5])
+    write_journal(tmp_path, token, rung)
+    verdict = oracle.judge(store, [ASKED], windows, tmp_path, waiting)
+    assert (verdict.lost, verdict.backlog) == (0, 1)
+    outcome = Outcome(1, 1, {}, verdict, ledgers.LedgerAudit(), {})
+    verdict.reports = 5
+    assert not outcome.good
+    assert "backlog: 1 tokens wait behind a transaction that nobody ended" in outcome.lines()
+    write_journal(tmp_path, token, rung + 1)
+    verdict = oracle.judge(store, [ASKED], windows, tmp_path, waiting)
+    assert (verdict.lost, verdict.backlog) == (1, 0), "a rung that is nowhere is lost"
+
+
+def test_a_transaction_hangs_when_the_broker_does_not_end_it() -> None:
+    now = [0.0]
+    hanging = Hanging(clock=lambda: now[0])
+
+    def look(seconds: float, *places: tuple[int, int]) -> dict[int, int]:
+        now[0] += seconds
+        hanging.look({partition: Place(*place) for partition, place in enumerate(places)})
+        return hanging.partitions
+
+    look(0, (5, 9), (7, 7))
+    assert look(80, (5, 20), (7, 7)) == {}, "it may still time out"
+    assert look(80, (6, 20), (7, 30)) == {}, "other transactions"
+    assert look(100, (6, 30), (30, 30)) == {0: 6}
+    assert look(1, (40, 40), (30, 50)) == {}, "someone ended it"
+
+
 def test_ledgers_that_fit_the_topic_are_good(tmp_path: Path) -> None:
     messages = messages_of_devices(tmp_path)
     audit = ledgers.audit(tmp_path, ASKED, ledgers.emitted(messages, ASKED, []))
@@ -213,6 +250,21 @@ def test_a_fault_is_judged_by_the_time_that_workers_had_to_name_it(tmp_path: Pat
         {"redis": [4.0], "hang-redis": [0.0]},
         {"hang-kafka": [12.0]},
     )
+
+
+def test_no_time_counts_after_the_end_of_a_fault_that_leaves_no_trace(tmp_path: Path) -> None:
+    now = [0.0]
+    told = Told(tmp_path, lambda: True, clock=lambda: now[0])
+    told.expect("full-redis")
+    earlier = told.number
+    now[0] += 3.0
+    told.over(earlier)
+    now[0] += 20.0
+    told.expect("full-redis")
+    told.over(earlier)  # a restart in the background that ended late
+    now[0] += 11.0
+    told.finish()
+    assert told.unnamed == {"full-redis": [3.0, 11.0]}
 
 
 @pytest.mark.parametrize(("told", "unnamed"), [({"redis": [11.0]}, {}), ({}, {"redis": [11.0]})])
