@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/budgets.md: fair shares and unlocking, and levels released on demand.
+"""Draw the pictures of docs/budgets.md.
 
 The numbers come from the device itself: its budget rules, and a real ledger in a temporary folder.
 
@@ -11,7 +11,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from deploy.svg import style, text
+from deploy.continued_figure import continued_figure
+from deploy.market_figure import market_figure
+from deploy.standing_figure import standing_figure
+from deploy.stop_figure import stop_figure
+from deploy.svg import framed, style, text
+from deploy.tiers_figure import tiers_figure
+from deploy.withdrawals_figure import withdrawals_figure
 from producers.device.accounts import Account, Budget
 from producers.device.agent import Device
 from producers.device.budget import UNITS_PER_EPSILON
@@ -107,9 +113,10 @@ def _panel(left: float, title: str, note: str, days: list[tuple[float, float]]) 
         for day, spent in enumerate(days):
             path += f" V{y(spent[number]):.1f} H{x(day + 1):.1f}"
         made.append(f'<path class="{kind} line" style="fill:none" d="{path}"/>')
-        lift = 18 if number and abs(days[-1][0] - days[-1][1]) < 1 else -8
+        # Where both end at one height, the second name stands below its curve.
+        height = y(0 if number and abs(days[-1][0] - days[-1][1]) < 1 else days[-1][number]) - 8
         name = ("asks every hour", "asks once a day")[number]
-        made.append(text(left + width, y(days[-1][number]) + lift, f"{name}: {days[-1][number]:g}", kind, "end"))
+        made.append(text(left + width, height, f"{name}: {days[-1][number]:g}", kind, "end"))
     made.append(text(left, bottom + 20, "day 0", "small", "start"))
     made.append(text(left + width, bottom + 20, f"day {DAYS}", "small", "end"))
     return made
@@ -122,7 +129,9 @@ def shares_figure() -> str:
         *_panel(378, "Fair shares", "half each, no matter who asks more", list(spending(fair=True))),
         *_panel(706, "Unlocking", "0.5 per day, shared fairly", list(spending(True, Unlock(0.5, DAY_MS)))),
     ]
-    return _svg("Two surveys share a budget of 8: first come, fair shares, and unlocking over time", 340, body)
+    return framed(
+        "Two surveys share a budget of 8: first come, fair shares, and unlocking over time", 340, _STYLE, body
+    )
 
 
 def demands() -> list[tuple[str, float]]:
@@ -166,19 +175,19 @@ def demand_figure() -> str:
         made.append(text(x + 4, bottom + 22, label, "two" if off else "one", "start"))
         made.append(text(x + 4, bottom + 40, f"day {day}", "small", "start"))
     made.append(f'<path class="one line" style="fill:none" d="{path}"/>')
-    return _svg("Levels of one window released on demand, until consent is withdrawn", 310, made)
+    return framed("Levels of one window released on demand, until consent is withdrawn", 310, _STYLE, made)
 
 
-def _svg(label: str, height: int, body: list[str]) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1000 {height}" role="img" aria-label="{label}">\n'
-        f'<style>{_STYLE}</style>\n<rect class="card" x="1" y="1" width="998" height="{height - 2}" rx="12"/>\n'
-        + "\n".join(body)
-        + "\n</svg>\n"
-    )
-
-
-FIGURES = {"budget-shares.svg": shares_figure, "budget-demand.svg": demand_figure}
+FIGURES = {
+    "budget-shares.svg": shares_figure,
+    "budget-demand.svg": demand_figure,
+    "withdrawals.svg": withdrawals_figure,
+    "standing.svg": standing_figure,
+    "bulletins.svg": stop_figure,
+    "tiers.svg": tiers_figure,
+    "market.svg": market_figure,
+    "continued.svg": continued_figure,
+}
 
 if __name__ == "__main__":
     for name, figure in FIGURES.items():

@@ -13,6 +13,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 import estimators
+from deploy import capacity, performance
 from estimators.mechanisms import catalogue, registry
 from producers.planning import outlook
 from producers.survey import reference as survey_docs
@@ -22,6 +23,7 @@ from streams.cli import plan
 from streams.exporter import openapi
 from streams.exporter.server import PAGE
 from streams.folders import deploy_folder
+from streams.gateway import openapi as gateway_api
 from streams.kafka import rights
 from streams.store import redis_rights
 
@@ -85,6 +87,14 @@ BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
     ("metrics.md", "exporter"): lambda: metrics.documentation("exporter"),
     ("metrics.md", "worker"): lambda: metrics.documentation("worker"),
     ("metrics.md", "dealer"): lambda: metrics.documentation("dealer"),
+    ("metrics.md", "gateway"): lambda: metrics.documentation("gateway"),
+    ("gateway.md", "refusals"): gateway_api.documentation,
+    ("capacity.md", "constants"): capacity.constants,
+    ("capacity.md", "worked"): capacity.worked,
+    ("performance.md", "machine"): performance.machine,
+    ("performance.md", "ratios"): performance.ratios,
+    ("performance.md", "goals"): performance.goals,
+    ("performance.md", "cluster"): performance.cluster,
     ("threats.md", "plan"): lambda: outlook.documentation(
         load_survey(deploy_folder("surveys") / "browser.toml"), users=10_000, attackers=20
     ),

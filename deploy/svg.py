@@ -25,3 +25,13 @@ def style(light: str, dark: str) -> str:
 def text(x: float, y: float, words: str, kind: str = "", anchor: str = "middle") -> str:
     """Return a line of text at a point."""
     return f'<text x="{x:g}" y="{y:g}" class="{kind}" text-anchor="{anchor}">{words}</text>'
+
+
+def framed(label: str, height: int, rules: str, body: list[str]) -> str:
+    """Return a whole picture, 1,000 wide, on a card."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1000 {height}" role="img" aria-label="{label}">\n'
+        f'<style>{rules}</style>\n<rect class="card" x="1" y="1" width="998" height="{height - 2}" rx="12"/>\n'
+        + "\n".join(body)
+        + "\n</svg>\n"
+    )

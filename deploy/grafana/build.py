@@ -16,7 +16,8 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableRefresh,
 )
 
-from streams.metrics import METRICS, Metric, Process
+from streams.metrics import METRICS
+from streams.metrics_gateway import Metric, Process
 
 FOLDER = Path(__file__).parent / "dashboards"
 SOURCE = DataSourceRef(type_val="prometheus", uid="${source}")
@@ -241,7 +242,8 @@ def metric_panel(metric: Metric) -> timeseries.Panel:
             query(f"histogram_quantile({share}, {rate})", f"p{round(100 * share)}", name=name)
             for share, name in ((0.5, "A"), (0.99, "B"))
         ]
-        return panel(metric.name, metric.help, *quantiles, unit="s").span(THIRD)
+        unit = "s" if metric.name.endswith("_seconds") else "short"
+        return panel(metric.name, metric.help, *quantiles, unit=unit).span(THIRD)
     if metric.kind == "counter":
         kept = f"sum by ({', '.join(metric.labels)}) " if metric.labels else "sum"
         return panel(
