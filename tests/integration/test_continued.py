@@ -18,7 +18,7 @@ from producers.survey.survey import Survey, parse_survey
 from producers.wire.kafka import KafkaTransport
 from producers.wire.transport import Message
 from streams.windows.record import decode_estimate
-from tests.integration.workers import System, run_thaw
+from tests.integration.workers import System, newest_open_window, run_thaw
 from tests.support.continuing import text_with_rungs
 from tests.support.deadline import until
 
@@ -90,6 +90,7 @@ def test_devices_go_on_above_their_top_and_each_is_counted_once(
     surveys = tmp_path / "surveys"
     surveys.mkdir()
     system = System(kafka, redis_url, topic_prefix, surveys, text=SHORT_TEXT)
+    system.window_ms = newest_open_window(LONGER)
     system.create_topics()
     carrier = KafkaTransport(kafka, system.settings.reports_topic)
     transport = Recorded(carrier)

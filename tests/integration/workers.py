@@ -75,6 +75,11 @@ class Reports:
         )
 
 
+def newest_open_window(survey: Survey) -> int:
+    """Return the start of the newest window whose rungs are all open: reports of any rung count."""
+    return survey.windows.latest(system_clock() - survey.windows.size_ms - survey.opens_ms[-1])
+
+
 class System:
     """Topics, store and survey of one test on shared real services."""
 
@@ -96,10 +101,7 @@ class System:
         )
         self.folder = folder
         self.store: RedisStore = open_store(self.settings)
-        # The newest window whose rungs are all open: reports of any rung count.
-        self.window_ms = self.survey.windows.latest(
-            system_clock() - self.survey.windows.size_ms - self.survey.opens_ms[-1]
-        )
+        self.window_ms = newest_open_window(self.survey)
         self._producer = Producer(librdkafka_options(self.settings) | {"message.max.bytes": 2 << 20})
         self._workers = 0
 
