@@ -18,7 +18,15 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
 
 from streams.kafka.codecs import decompress
-from streams.kafka.messages import HeadedRecord, NoRecord, Record, RecordRun, Undecodable, first_offset
+from streams.kafka.messages import (
+    LOG_APPEND_TIME,
+    HeadedRecord,
+    NoRecord,
+    Record,
+    RecordRun,
+    Undecodable,
+    first_offset,
+)
 
 MAX_FETCHED_BYTES: Final = 8 << 20
 """Decompressed bytes after which the rest of a fetch is left to the next one. Smaller: more fetches for compressed
@@ -47,6 +55,9 @@ MakeRecord = Callable[[Any], Record | HeadedRecord]
 
 WalkRecords = Callable[[bytes], list[RecordRun] | None]
 """Decodes an uncompressed batch of format 2 into columns; None: aiokafka is to judge it."""
+
+Stamped = Callable[[str, bool], None]
+"""Is told, at the first batch of a fetch and at each that differs, the topic and whether the broker stamped it."""
 
 
 def plain(record: Any) -> Record:
@@ -79,8 +90,12 @@ class DecodedRecords(fetcher.PartitionRecords):  # type: ignore[misc]  # untyped
 
     next_fetch_offset: int
 
-    def __init__(self, fetched: Any, make: MakeRecord, walk: WalkRecords | None = None) -> None:
-        self._make, self._walk = make, walk
+    def __init__(
+        self, fetched: Any, make: MakeRecord, walk: WalkRecords | None = None, stamped: Stamped | None = None
+    ) -> None:
+        self._make, self._walk, self._stamped = make, walk, stamped
+        self._by_broker: bool | None = None
+        self._told: bool | None = None
         super().__init__(
             fetched._tp,
             fetched._records,
@@ -106,6 +121,7 @@ class DecodedRecords(fetcher.PartitionRecords):  # type: ignore[misc]  # untyped
                 end = len(raw) if end is None else end
                 items, next_offset, goes_on = self._set_aside(raw, at, end, error)
                 size, end = end - at, end if goes_on else len(raw)
+            self._tell_stamp()
             for item in items:
                 if item.offset >= self.next_fetch_offset:
                     if type(item) is RecordRun:
@@ -135,6 +151,7 @@ class DecodedRecords(fetcher.PartitionRecords):  # type: ignore[misc]  # untyped
         self._check_place(fetched, at, end, next_offset)
         if self._holds_no_record(batch):
             return [], next_offset, len(raw)
+        self._by_broker = bool(attributes & LOG_APPEND_TIME)
         size = len(raw)
         if attributes & _CODEC:
             content = decompress(attributes & _CODEC, raw[_HEADER.size :])
@@ -146,6 +163,11 @@ class DecodedRecords(fetcher.PartitionRecords):  # type: ignore[misc]  # untyped
         if records and not base <= first_offset(records[0]) <= records[-1].offset < next_offset:
             raise ValueError("offsets of records lie outside of the batch")
         return records, next_offset, size
+
+    def _tell_stamp(self) -> None:
+        if self._stamped is not None and self._by_broker is not None and self._by_broker is not self._told:
+            self._told = self._by_broker
+            self._stamped(self._tp.topic, self._by_broker)
 
     def _check_place(self, raw: bytes, at: int, end: int, next_offset: int) -> None:
         """Refuse a batch whose offset, which no checksum covers, cannot be right.
@@ -237,18 +259,20 @@ def _fault(error: Exception) -> str:
 class _Results(OrderedDict[Any, Any]):
     """What aiokafka's fetcher holds for each partition until it is asked for, decoded by us."""
 
-    def __init__(self, make: MakeRecord, walk: WalkRecords | None) -> None:
+    def __init__(self, make: MakeRecord, walk: WalkRecords | None, stamped: Stamped | None) -> None:
         super().__init__()
-        self._make, self._walk = make, walk
+        self._make, self._walk, self._stamped = make, walk, stamped
 
     def __setitem__(self, tp: Any, result: Any) -> None:
         fetched = getattr(result, "_partition_records", None)
         if fetched is not None:  # otherwise an error, to be raised when the partition is asked for
-            result._partition_records = DecodedRecords(fetched, self._make, self._walk)
+            result._partition_records = DecodedRecords(fetched, self._make, self._walk, self._stamped)
         super().__setitem__(tp, result)
 
 
-def decode_here(consumer: Any, make: MakeRecord = plain, walk: WalkRecords | None = None) -> None:
+def decode_here(
+    consumer: Any, make: MakeRecord = plain, walk: WalkRecords | None = None, stamped: Stamped | None = None
+) -> None:
     """Let a started consumer of aiokafka decode by these rules; call it in the thread of the consumer.
 
     With `walk` records come as columns, but for those in a format of old brokers.
@@ -256,6 +280,6 @@ def decode_here(consumer: Any, make: MakeRecord = plain, walk: WalkRecords | Non
     reader = consumer._fetcher
     if not isinstance(reader._records, _Results):
         # The fetcher may have begun; what it holds has the old form.
-        held, reader._records = reader._records, _Results(make, walk)
+        held, reader._records = reader._records, _Results(make, walk, stamped)
         for tp, result in held.items():
             reader._records[tp] = result

@@ -6,12 +6,15 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
-from typing import NamedTuple, overload
+from typing import Final, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+
+LOG_APPEND_TIME: Final = 0x08
+"""Bit in the attributes of a record batch: its records have the broker's time, and not that of whoever sent them."""
 
 
 class Record(NamedTuple):

@@ -33,8 +33,8 @@ class TopicState:
     """New when a topic is deleted and made again; empty where brokers give none."""
     partitions: int
     """0 if there is no such topic."""
-    log_append_time: bool
-    """Whether the broker's clock stamps the records; true if the broker does not tell."""
+    log_append_time: bool | None
+    """Whether the broker's clock stamps the records; None if it is not told to this user (DescribeConfigs)."""
     first_offsets: Mapping[int, int]
     """By partition: the first record that the broker still has."""
     ends: Mapping[int, int]
@@ -81,7 +81,7 @@ class TopicWatch:
             cluster_id=cluster_id,
             topic_id="" if described is None else str(described.topic_id),
             partitions=len(topic.partitions),
-            log_append_time=settings is None or settings["message.timestamp.type"].value == "LogAppendTime",
+            log_append_time=settings and settings["message.timestamp.type"].value == "LogAppendTime",
             first_offsets={partition: info.offset for partition, info in firsts.items()},
             ends={partition: info.offset for partition, info in ends.items()},
             newest_ms=max([0, *(info.timestamp for info in newest.values() if info is not None)]),

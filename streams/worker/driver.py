@@ -44,7 +44,7 @@ Place = tuple[str, int]
 
 
 class Feed(Protocol):
-    """What counts. A driver calls it from one thread."""
+    """What counts. A driver calls it from one thread, but for `stamped`."""
 
     @property
     def topics(self) -> Sequence[str]:
@@ -70,6 +70,10 @@ class Feed(Protocol):
 
     def verify(self) -> None:
         """Check that the store still has what was counted."""
+        ...
+
+    def stamped(self, topic: str, by_broker: bool) -> None:
+        """Take note of whose clock stamped records that were fetched from a topic; from any thread."""
         ...
 
 
@@ -103,7 +107,7 @@ class ExitingFeed:
 
     def __init__(self, feed: Feed, exit_process: Callable[..., NoReturn] = exit_now) -> None:
         self._feed, self._exit = feed, exit_process
-        self.topics = feed.topics
+        self.topics, self.stamped = feed.topics, feed.stamped
 
     def start_at(self, committed: Mapping[Place, int | None]) -> Mapping[Place, int]:
         """Return where to start reading each partition."""

@@ -20,7 +20,7 @@ from aiokafka.errors import KafkaError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from streams.kafka.batches import decode_here
+from streams.kafka.batches import Stamped, decode_here
 from streams.kafka.messages import FetchBatch, Item, Lag, first_offset, since
 from streams.worker.record_walk import runs_of
 
@@ -34,6 +34,8 @@ StartOffsets = Callable[[Mapping[TP, int | None]], Awaitable[Mapping[TP, int]]]
 
 class BatchThread(driver.AIOKafkaConsumerThread):
     """Faust's thread of aiokafka's consumer, which reads what is committed and decodes it by our rules."""
+
+    app: BatchApp
 
     def verify_event_path(self, now: float, tp: TP) -> None:
         """Check nothing: Faust measures since the start of the process, not since a partition was assigned.
@@ -51,7 +53,7 @@ class BatchThread(driver.AIOKafkaConsumerThread):
     async def _fetch_records(
         self, consumer: Any, active_partitions: Any, timeout: float | None = None, max_records: int | None = None
     ) -> Any:
-        decode_here(consumer, walk=runs_of)
+        decode_here(consumer, walk=runs_of, stamped=self.app.stamped)
         return await super()._fetch_records(consumer, active_partitions, timeout=timeout, max_records=max_records)
 
 
@@ -193,9 +195,10 @@ class BatchApp(faust.App):
 
     logger = _STEPS
     start_offsets: StartOffsets
+    stamped: Stamped
 
-    def __init__(self, name: str, *, start_offsets: StartOffsets, **options: Any) -> None:
-        self.start_offsets = start_offsets
+    def __init__(self, name: str, *, start_offsets: StartOffsets, stamped: Stamped, **options: Any) -> None:
+        self.start_offsets, self.stamped = start_offsets, stamped
         super().__init__(name, Topic=BatchTopic, **options)
 
     def _new_transport(self) -> Any:

@@ -73,7 +73,12 @@ def _app(settings: Settings, feed: ExitingFeed) -> BatchApp:
         starts = feed.start_at({(tp.topic, tp.partition): offset for tp, offset in committed.items()})
         return {TP(*place): offset for place, offset in starts.items()}
 
-    app = BatchApp(f"{settings.prefix}{settings.group}", start_offsets=start_offsets, **_options(settings, feed.topics))
+    app = BatchApp(
+        f"{settings.prefix}{settings.group}",
+        start_offsets=start_offsets,
+        stamped=feed.stamped,
+        **_options(settings, feed.topics),
+    )
 
     async def count(stream: Any) -> None:
         async for events in stream.noack_take(MAX_BATCHES, within=GATHER_SECONDS):

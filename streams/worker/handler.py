@@ -26,7 +26,8 @@ logger = logging.getLogger(__name__)
 
 
 class BatchHandler:
-    """Feeds fetch batches of one topic to the applier. Its callers run in one thread, but for `topic_looked_at`.
+    """Feeds fetch batches of one topic to the applier. Its callers run in one thread, but for `topic_looked_at` and
+    what is about stamps.
 
     Args:
         topic: what it is fed from.
@@ -58,6 +59,7 @@ class BatchHandler:
         self._deleted = DeletedUnread(topic, metrics)
         self._transactions = OpenTransactions(topic)
         self._clock_offset, self._clock_is_off = ClockOffset(), False
+        self._stamps: set[bool] = set()
 
     @property
     def assigned(self) -> frozenset[int]:
@@ -148,6 +150,15 @@ class BatchHandler:
         self._clock_offset.asked(state.ends, state.asked_ms)
         if state.log_append_time:
             self._applier.broker_time(state.newest_ms)
+
+    def stamped(self, by_broker: bool) -> None:
+        """Take note of whose clock stamped records that were fetched; from any thread."""
+        self._stamps.add(by_broker)
+
+    def stamped_by_broker(self) -> bool | None:
+        """Return whether all records since the last call were stamped by the broker; None if there were none."""
+        stamps, self._stamps = self._stamps, set()
+        return all(stamps) if stamps else None
 
     def _compare_clocks(self, batches: Sequence[FetchBatch], now_ms: int) -> None:
         """Report a clock that disagrees with the broker's, once, and once that it agrees again."""
@@ -242,6 +253,10 @@ class TopicsFeed:
         """
         # All handlers share one applier, which knows the offsets of all topics.
         next(iter(self._handlers.values())).verify()
+
+    def stamped(self, topic: str, by_broker: bool) -> None:
+        """Take note of whose clock stamped records that were fetched from a topic; from any thread."""
+        self._handlers[topic].stamped(by_broker)
 
 
 class DeletedUnread:

@@ -87,7 +87,7 @@ class PlainDriver:
     def __init__(self, settings: Settings, feed: Feed, stopping: threading.Event) -> None:
         self._feed, self._stopping = ExitingFeed(feed), stopping
         self._work: queue.SimpleQueue[_Work] = queue.SimpleQueue()
-        self._reader = _Reader(settings, feed.topics, self._work)
+        self._reader = _Reader(settings, self._feed, self._work)
 
     def run(self) -> int:
         """Count until the worker is asked to stop; return the exit status."""
@@ -141,8 +141,9 @@ class PlainDriver:
 class _Reader(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # untyped
     """The thread of the consumer. What begins with an underscore runs in its loop."""
 
-    def __init__(self, settings: Settings, topics: Sequence[str], work: queue.SimpleQueue[_Work]) -> None:
-        self._settings, self._topics, self._work = settings, topics, work
+    def __init__(self, settings: Settings, feed: ExitingFeed, work: queue.SimpleQueue[_Work]) -> None:
+        self._settings, self._topics, self._work = settings, feed.topics, work
+        self._stamped = feed.stamped
         self._group = f"{settings.prefix}{settings.group}"
         self._troubles, self._state = Troubles(settings), StateLog(logger, "reading from Kafka")
         self._loop = asyncio.new_event_loop()
@@ -237,7 +238,7 @@ class _Reader(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # unty
                 await consumer.start()
             except KafkaError as error:
                 exit_now(f"no broker answered at {self._settings.kafka} ({error})")
-            decode_here(consumer, walk=runs_of)
+            decode_here(consumer, walk=runs_of, stamped=self._stamped)
             consumer.subscribe(list(self._topics), listener=self)
             commits = asyncio.create_task(self._commit_regularly())
             await self._read()

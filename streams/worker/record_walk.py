@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.kafka.messages import RecordRun
+from streams.kafka.messages import LOG_APPEND_TIME, RecordRun
 from streams.worker.words import Ints, compiled
 
 Bytes = NDArray[np.uint8]
@@ -23,7 +23,6 @@ _ATTRIBUTES: Final = struct.Struct(">hiqq")
 """Attributes, last offset - base offset, first and last timestamp."""
 _ATTRIBUTES_AT: Final = 21
 _COUNT_AT: Final = 57
-_LOG_APPEND_TIME: Final = 8
 _LEAST_RECORD_BYTES: Final = 7
 """Length, attributes, time, offset, no key, no value, no headers: a byte each."""
 
@@ -119,5 +118,5 @@ def runs_of(raw: bytes) -> list[RecordRun] | None:
     whole = walk_records(np.frombuffer(raw, dtype=np.uint8), _HEADER_BYTES, found)
     if not whole or np.any(np.diff(found[:, OFFSET]) <= 0):
         return None
-    in_batch = np.full(count, last_ms) if attributes & _LOG_APPEND_TIME else first_ms + found[:, TIME]
+    in_batch = np.full(count, last_ms) if attributes & LOG_APPEND_TIME else first_ms + found[:, TIME]
     return [RecordRun(raw, base + found[:, OFFSET], in_batch, found[:, START], found[:, LENGTH])]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, Literal, get_args
 
 from streams.kafka.topic_state import TopicState, TopicWatch
@@ -102,15 +103,22 @@ class ReportsTopicWatch:
         if not (began.agrees(source) and noted.agrees(source)):
             self._exit(f"{topic} is not the topic that this worker began to read (it was made again)")
         self._topic_id = state.topic_id
+        by_broker = self._stamped_by_broker(state)
         self._note(
             "create_time",
-            not state.log_append_time,
+            not by_broker,
             f"{topic} has message.timestamp.type CreateTime: devices' clocks decide which reports are late or early; "
             "set it to LogAppendTime (`thaw topics create` names what differs)",
         )
-        self._handler.topic_looked_at(state)
+        self._handler.topic_looked_at(replace(state, log_append_time=by_broker))
         if not self._draining:
             self._watch_assignment()
+
+    def _stamped_by_broker(self, state: TopicState) -> bool:
+        """Tell by the topic's setting, or by the records that were fetched: to read those is all a worker may do."""
+        seen = self._handler.stamped_by_broker()
+        told = state.log_append_time if state.log_append_time is not None else seen
+        return "create_time" not in self._faults if told is None else told
 
     def _watch_assignment(self) -> None:
         """Ask once for partitions if there are none.

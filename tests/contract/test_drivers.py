@@ -33,9 +33,9 @@ class Bench:
         self.admin = AdminClient({"bootstrap.servers": kafka.address})
         self._started = 0
 
-    def topic(self, short: str, partitions: int) -> str:
+    def topic(self, short: str, partitions: int, **config: str) -> str:
         name = f"{self.prefix}{short}"
-        for future in self.admin.create_topics([NewTopic(name, partitions, 1)]).values():
+        for future in self.admin.create_topics([NewTopic(name, partitions, 1, config=config)]).values():
             future.result(30)
         return name
 
@@ -230,6 +230,17 @@ def test_no_record_is_left_out_while_partitions_are_assigned_again_and_again(ben
         for partition in range(partitions):
             values = {int(value) for value in reader.values(f"{topic}:{partition}")}
             assert values == {number for number in sent if number % partitions == partition}
+
+
+def test_whose_clock_stamped_the_records_is_told_by_the_records(bench: Bench) -> None:
+    """A worker may read a topic, and need not be allowed to ask for its settings."""
+    first = bench.topic("first", 1, **{"message.timestamp.type": "LogAppendTime"})
+    second = bench.topic("second", 1, **{"message.timestamp.type": "CreateTime"})
+    bench.send(first, 0, ["by the broker"] * 2)
+    bench.send(second, 0, ["by the sender"] * 2)
+    with bench.process(first, second) as reader:
+        told = reader.wait("stamped", 2)
+        assert {line["topic"]: line["by_broker"] for line in told} == {first: True, second: False}
 
 
 def test_what_was_not_counted_is_not_acknowledged(bench: Bench) -> None:

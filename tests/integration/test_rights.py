@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from redis import Redis as Client
@@ -15,11 +17,12 @@ from producers.survey.survey import parse_survey
 from streams.kafka.rights import Right, rights
 from streams.local.process import Child, free_ports
 from streams.local.redis import Redis
-from streams.settings import Settings
+from streams.settings import DriverName, Settings
 from streams.store.contract import StoreDeniedError
 from streams.store.redis import RedisStore
 from streams.store.redis_rights import redis_rights
 from streams.windows.likelihood import Likelihoods
+from tests.integration.test_poison import metric
 from tests.integration.workers import THAW
 from tests.support.deadline import until
 from tests.support.secured_kafka import SecuredKafka, password_of
@@ -159,6 +162,42 @@ def test_a_missing_right_is_named_before_the_topics_exist_and_after(broker: Secu
     status, out, err = ended(start(broker.settings("blind", settings), "rebuild", "colour"))
     assert (status, out) == (1, "")
     assert f"user 'blind' has no right to read the topic {settings.reports_topic}; " in err
+
+
+@pytest.mark.parametrize("driver", get_args(DriverName))
+def test_a_worker_that_may_only_read_says_that_devices_clocks_stamp_the_records(
+    broker: SecuredKafka, settings: Settings, driver: DriverName
+) -> None:
+    """Its documented rights let it read the topic and not ask for its settings: the records tell."""
+    own = replace(settings, prefix=fresh_name() + ".")
+    for user in ("creator", "counter", "sender"):
+        broker.allow(user, rights(own)[USERS[user]])
+    status, _, err = ended(start(broker.settings("creator", own), "topics", "create"))
+    assert status == 0, err
+    [port] = free_ports(1)
+    env = environment(broker.settings("counter", own)) | {"THAW_WORKER_PORT": str(port), "THAW_DRIVER": driver}
+    worker = Child("worker", [*THAW, "worker"], log=Path(own.surveys) / f"reads-{driver}.log", env=env)
+    fault = 'thaw_worker_topic_faults{reason="create_time"}'
+
+    def after_reports(clock: str, line: str, present: float) -> None:
+        broker.set_topic(own.reports_topic, "message.timestamp.type", clock)
+
+        def told() -> bool:
+            worker.check()
+            fleet = ("fleet", "--windows", "1", "--pace", "fast", "--devices", "20", "--no-truth")
+            status, _, err = ended(start(broker.settings("sender", own), *fleet))
+            assert status == 0, err
+            return line in worker.log.read_text() and metric(port, fault) == present
+
+        until(told, 90, f"the worker says {line!r}", poll_seconds=0.5)
+
+    try:
+        after_reports("LogAppendTime", "assigned", 0)
+        assert "CreateTime" not in worker.log.read_text()
+        after_reports("CreateTime", "has message.timestamp.type CreateTime", 1)
+        after_reports("LogAppendTime", "no longer create_time", 0)
+    finally:
+        worker.kill()
 
 
 def test_only_a_reader_with_the_right_asks_for_a_likelihood() -> None:

@@ -59,6 +59,7 @@ class Course:
             self._send()
             self._refuse_one()
             self._count(worker)
+            self._stamp_by_senders(worker)
         self._export_metrics()
         self._recount()
         fleet = ("--users", "60", "--crashes", "2", "--kafka", system.broker.address, "--json")
@@ -115,6 +116,24 @@ class Course:
         replayed = system.run(system.of("replayer"), "deadletters", "replay", "--dry-run")
         assert (replayed.status, "0 frames would be sent" in replayed.out) == (1, True), replayed
         self.note("thaw deadletters replay")
+
+    def _stamp_by_senders(self, worker: Child) -> None:
+        """Let the clocks of devices stamp the reports: a worker that may only read the topic says so."""
+        system, topic = self.system, self.system.settings.reports_topic
+        for clock, line in (
+            ("CreateTime", f"{topic} has message.timestamp.type CreateTime"),
+            ("LogAppendTime", f"{topic}: no longer create_time"),
+        ):
+            assert line not in worker.log.read_text(), line
+            system.broker.set_topic(topic, "message.timestamp.type", clock)
+
+            def told(line: str = line) -> bool:
+                worker.check()
+                self._refuse_one()
+                return line in worker.log.read_text()
+
+            until(told, WAIT_SECONDS, f"the worker to say {line!r}", poll_seconds=1)
+        self.note("CreateTime is noticed")
 
     def _ask(self) -> None:
         """Ask for a likelihood, which is written to Redis: a reader may only if the right was given."""

@@ -31,6 +31,7 @@ class NotingFeed:
         self.topics, self._plan, self._file = topics, plan, file
         self.assigned: frozenset[Place] = frozenset()
         self._thread = threading.get_ident()
+        self._stamps: dict[str, bool] = {}
 
     def start_at(self, committed: Mapping[Place, int | None]) -> Mapping[Place, int]:
         self.assigned = frozenset(committed)
@@ -64,8 +65,16 @@ class NotingFeed:
     def verify(self) -> None:
         self._note(call="verify")
 
+    def stamped(self, topic: str, by_broker: bool) -> None:
+        if self._stamps.get(topic) is not by_broker:
+            self._stamps[topic] = by_broker
+            self._write(call="stamped", topic=topic, by_broker=by_broker)
+
     def _note(self, **line: Any) -> None:
         assert threading.get_ident() == self._thread, "a driver calls from one thread"
+        self._write(**line)
+
+    def _write(self, **line: Any) -> None:
         with self._file.open("a") as file:
             file.write(json.dumps(line) + "\n")
 

@@ -13,6 +13,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # no __all__
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
@@ -92,6 +95,13 @@ class SecuredKafka(ApacheKafka):
         admin = self._admin()
         for future in admin.create_acls(bindings, request_timeout=30).values():
             future.result(timeout=60)
+
+    def set_topic(self, topic: str, name: str, value: str) -> None:
+        """Change a setting of a topic, as its administrator may."""
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        admin = self._admin()
+        admin.incremental_alter_configs([resource])[resource].result(30)
 
     def _admin(self) -> AdminClient:
         return AdminClient(librdkafka_options(self.settings(ADMIN, Settings())))

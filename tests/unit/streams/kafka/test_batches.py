@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 
 from streams.kafka import batches
 from streams.kafka.batches import LEAST_WALKED, MAX_FETCHED_BYTES, DecodedRecords, headed, plain
-from streams.kafka.messages import FetchBatch, HeadedRecord, NoRecord, Record, RecordRun, RunRecords, Undecodable
+from streams.kafka.messages import (
+    LOG_APPEND_TIME,
+    FetchBatch,
+    HeadedRecord,
+    NoRecord,
+    Record,
+    RecordRun,
+    RunRecords,
+    Undecodable,
+)
 from streams.worker.record_walk import runs_of
 
 TP = TopicPartition("reports", 0)
@@ -84,6 +93,17 @@ def test_small_batches_and_large_ones_become_one_fetch_batch_in_order() -> None:
     records = FetchBatch.of(TP.topic, TP.partition, 7, items).records
     assert [record.offset for record in records] == list(range(7, 9 + LEAST_WALKED))
     assert [record.value for record in records] == [b"a", *[b"b"] * LEAST_WALKED, b"c"]
+
+
+def test_whose_clock_stamped_a_batch_is_told_once_until_it_changes() -> None:
+    told: list[tuple[str, bool]] = []
+    by_broker = [False, True, True, False, True]
+    made = [batch(base, b"x", attributes=LOG_APPEND_TIME * stamp) for base, stamp in enumerate(by_broker)]
+    marker = batch(5, b"\0\0\0\1\0\0\0\0", attributes=TRANSACTIONAL | CONTROL)
+    unpacked = fetcher.PartitionRecords(TP, fetcher.MemoryRecords(b"".join(made) + marker), [], 0, None, None, True, 1)
+    reading = DecodedRecords(unpacked, plain, stamped=lambda *stamp: told.append(stamp))
+    assert len(list(reading)) == 6
+    assert told == [(TP.topic, stamp) for stamp in (False, True, False, True)]
 
 
 def test_a_damaged_batch_is_set_aside_and_its_neighbours_are_read() -> None:

@@ -121,7 +121,11 @@ class Bench:
             assert found == {TP(TOPIC, partition): offset for partition, offset in committed.items()}
             return {TP(TOPIC, partition): offset for partition, offset in starts.items()}
 
-        self.app = BatchApp("test", start_offsets=start_offsets, broker="kafka://127.0.0.1:1", web_enabled=False)
+        def stamped(_topic: str, _by_broker: bool) -> None: ...
+
+        self.app = BatchApp(
+            "test", start_offsets=start_offsets, stamped=stamped, broker="kafka://127.0.0.1:1", web_enabled=False
+        )
         self.batches: list[FetchBatch] = []
         self.consumer: Any = BatchConsumer(
             self.app.transport, self.take, self.nothing, self.nothing, loop=asyncio.get_running_loop()
