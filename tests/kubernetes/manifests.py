@@ -17,8 +17,8 @@ from tests.support.paths import ROOT
 FOLDER: Final = ROOT / "deploy" / "kubernetes"
 OVERLAYS: Final = ("minimal", "production")
 KUBERNETES: Final = "1.37.0"
-OWN: Final = (".k8s.io", "apps/", "batch/", "policy/", "v1")
-"""How versions of resources begin or end that Kubernetes itself defines."""
+OWN_GROUPS: Final = ("", "apps", "batch", "policy")
+"""Groups of resources that Kubernetes itself defines, beside those of its own domain."""
 
 Resource = dict[str, Any]
 
@@ -42,7 +42,7 @@ def build(program: Path, overlay: str) -> tuple[Resource, ...]:
 def is_own(resource: Resource) -> bool:
     """Tell whether Kubernetes itself defines the resource."""
     group, _, version = resource["apiVersion"].rpartition("/")
-    return group in ("", "apps", "batch", "policy") or (group.endswith(".k8s.io") and bool(version))
+    return group in OWN_GROUPS or (group.endswith(".k8s.io") and bool(version))
 
 
 def check_own(resource: Resource) -> None:

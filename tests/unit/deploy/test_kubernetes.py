@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -154,6 +156,38 @@ def test_policies_and_budgets_select_every_pod(resources: tuple[Resource, ...]) 
         assert [budget for budget, one in budgets.items() if selected(one, labels)] == (
             [] if name == "thaw-topics" else [name]
         )
+
+
+def test_every_budget_lets_a_node_be_drained(resources: tuple[Resource, ...]) -> None:
+    """A budget that allows no eviction of the pods that there are holds a drain for ever."""
+    workloads = of(resources, "StatefulSet", "Deployment")
+    budgets = of(resources, "PodDisruptionBudget")
+    assert budgets
+    for name, budget in budgets.items():
+        pods_of_it = workloads[name]["spec"].get("replicas", 1)
+        spec = budget["spec"]
+        allowed = spec["maxUnavailable"] if "maxUnavailable" in spec else pods_of_it - spec["minAvailable"]
+        assert allowed >= 1, name
+
+
+def test_keda_asks_kafka_by_a_name_that_resolves_in_its_own_namespace(
+    production: tuple[Resource, ...], tmp_path: Path
+) -> None:
+    def asked(made: tuple[Resource, ...]) -> Any:
+        [trigger] = of(made, "ScaledObject")["thaw-worker"]["spec"]["triggers"]
+        return trigger["metadata"]["bootstrapServers"]
+
+    assert asked(production) == "kafka-kafka-bootstrap.thaw.svc:9093"
+    shutil.copytree(FOLDER, tmp_path / "kubernetes")
+    own = tmp_path / "kubernetes" / "overlays" / "production" / "kustomization.yaml"
+    own.write_text(own.read_text().replace("namespace: thaw\n", "namespace: mine\n"))
+    program = kustomize()
+    assert program is not None
+    made = build(program, str(own.parent))
+    assert {one["metadata"]["namespace"] for one in made} == {"mine"}
+    assert asked(made) == "kafka-kafka-bootstrap.mine.svc:9093"
+    alone = yaml.safe_load((FOLDER / "components" / "keda" / "scaledobject.yaml").read_text())
+    assert re.fullmatch(r"kafka\.thaw\.svc:\d+", asked((alone,))), "the namespace that the docs create"
 
 
 def test_workers_have_stable_names_and_grow_to_the_number_of_partitions(production: tuple[Resource, ...]) -> None:
