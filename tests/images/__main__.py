@@ -16,7 +16,7 @@ from typing import Final
 
 from streams.folders import cache_folder
 from streams.local.process import ServiceError, signals_as_interrupt
-from tests.images.checks import CHECKS, count_real_reports, sizes
+from tests.images.checks import CHECKS, count_real_reports, documented_sizes, outdated_sizes, sizes
 from tests.images.compose import run_apart
 from tests.images.engine import Engine
 
@@ -48,10 +48,13 @@ def main() -> int:
                     tell(f"{role}: {check.__name__.replace('_', ' ')}")
             counted = count_real_reports(engine, images["worker"], images["exporter"], tell)
             tell(run_apart())
+            built = sizes(engine, images)
+            outdated = outdated_sizes(built, documented_sizes())
+            assert not outdated, outdated
     except (AssertionError, ServiceError) as error:
         print(f"failed: {error}", file=sys.stderr)
         return 1
-    held = ", ".join(f"{role} {size} MB" for role, size in sizes(engine, images).items())
+    held = ", ".join(f"{role} {size} MB" for role, size in built.items())
     print(f"passed: {len(CHECKS)} checks of {len(ROLES)} images ({held}), {counted} reports counted, lost 0, double 0")
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -16,13 +17,15 @@ from streams.local.process import free_ports
 from streams.local.redis import Redis
 from tests.images.engine import Engine
 from tests.support.deadline import until
-from tests.support.paths import ROOT
+from tests.support.paths import DOCS, ROOT
 
 SURVEY: Final = "tests/browser/surveys/quiet.toml"
 DEVICES: Final = 20_000
 RUNGS: Final = 2
 WINDOWS: Final = 3
 SURVEYS_INSIDE: Final = "/surveys"
+SIZE_TOLERATED: Final = 0.05
+"""Part by which an image may differ from its size in docs/deployment.md."""
 
 _KERNELS: Final = """
 from streams.worker import fold, kernels
@@ -179,3 +182,19 @@ def _counted(port: int) -> int:
 def sizes(engine: Engine, images: Mapping[str, str]) -> dict[str, int]:
     """Return the size of each image in MB."""
     return {role: round(engine.config(image)["Size"] / 1e6) for role, image in images.items()}
+
+
+def documented_sizes() -> dict[str, int]:
+    """Return the size of each image in MB as docs/deployment.md states it."""
+    rows = re.findall(r"^\| `thaw-(\w+)` \|.*\| (\d+) MB \|$", (DOCS / "deployment.md").read_text(), re.MULTILINE)
+    return {role: int(size) for role, size in rows}
+
+
+def outdated_sizes(built: Mapping[str, int], stated: Mapping[str, int]) -> str:
+    """Return what to correct in docs/deployment.md; empty if every size there is right."""
+    wrong = [
+        f"the image of the {role} has {size} MB, docs/deployment.md says {stated[role]} MB"
+        for role, size in built.items()
+        if abs(size - stated[role]) > SIZE_TOLERATED * stated[role]
+    ]
+    return "; ".join(wrong)

@@ -6,11 +6,15 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
+import click
 import pytest
 
+from streams.cli import main as cli
 from tests.images.__main__ import ROLES
+from tests.images.checks import documented_sizes, outdated_sizes
 from tests.images.engine import BASE, DOCKERFILE
 from tests.support.paths import DOCS, ROOT
 
@@ -71,7 +75,30 @@ def test_the_base_that_the_test_makes_is_the_one_that_is_named() -> None:
     assert stages()["python"].startswith(f"FROM {BASE.rpartition('/')[2]}\n")
 
 
-def test_the_docs_name_both_images_with_their_size() -> None:
-    text = (DOCS / "deployment.md").read_text()
-    for role in ROLES:
-        assert re.search(rf"\| `thaw-{role}` \|.*\b\d+ MB", text)
+def packages(extras: Iterable[str]) -> set[str]:
+    """Return what the extras install."""
+    found: set[str] = set()
+    for need in (need for extra in extras for need in PROJECT["project"]["optional-dependencies"][extra]):
+        own = re.fullmatch(r"thaw\[(.*)\]", need)
+        found |= packages(own[1].split(",")) if own else {need}
+    return found
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_docs_name_the_commands_that_an_image_can_run(role: str) -> None:
+    [extras] = re.findall(r"\.\[(.*)\]", stages()[f"build-{role}"])
+    held = packages(extras.split(","))
+    commands = cli.cli.list_commands(click.Context(cli.cli))
+    runs = {name for name in commands if name not in cli.EXTRAS or packages([cli.EXTRAS[name]]) <= held}
+    [row] = re.findall(rf"^\| `thaw-{role}` \| (.*?)[;|]", (DOCS / "deployment.md").read_text(), re.MULTILINE)
+    # Its extra is for everything that it can start; alone it needs what a worker needs, as in deploy/compose.
+    assert set(re.findall(r"`(\w+)`", row)) == runs | ({"fleet"} if role == "worker" else set())
+
+
+def test_the_docs_state_the_size_of_both_images_and_a_wrong_one_is_named() -> None:
+    stated = documented_sizes()
+    assert stated.keys() == set(ROLES)
+    assert not outdated_sizes({role: round(1.04 * size) for role, size in stated.items()}, stated)
+    for change in (0.9, 1.1):
+        told = outdated_sizes(stated | {"worker": round(change * stated["worker"])}, stated)
+        assert told.startswith("the image of the worker has"), told
