@@ -57,6 +57,8 @@ class Outcome:
     faults: list[str] = field(default_factory=list)
     told_within: float | None = None
     """Seconds within which a worker's log must name a fault, where that is judged."""
+    notes: Sequence[str] = ()
+    """What else was measured."""
 
     @property
     def told_late(self) -> list[str]:
@@ -91,6 +93,7 @@ class Outcome:
         yield from _table("named in a worker's log", self.told)
         if self.unnamed:
             yield from _table("over before it was named", self.unnamed)
+        yield from self.notes
         for name, counts in self.endings.items():
             ended = ", ".join(f"{count} times with {status}" for status, count in sorted(counts.items()))
             yield f"{name} ended {ended or 'never'}"
@@ -172,6 +175,7 @@ def run(
         outcome = Outcome(
             done, kills, recoveries, verdict, audit, endings, told.seconds, told.unnamed, faults, told_within
         )
+        outcome.notes = system.notes()
         if not outcome.good:
             _keep_logs(supervisor.folder, seed)
     return outcome

@@ -273,6 +273,10 @@ class System:
             for partition, offset in sorted(self.hanging.partitions.items())
         ]
 
+    def notes(self) -> list[str]:
+        """Return what else was measured, at the end of a run."""
+        return []
+
     def services_alive(self) -> bool:
         """Tell whether Kafka and Redis run."""
         return self.kafka.alive() and self.redis.alive()

@@ -97,7 +97,8 @@ def rolling(system: System, rng: random.Random) -> None:
         kept.child.terminate(60.0)
         cluster.recover()
     cluster.watch_estimates(False)
-    logger.info("estimates changed at least every %.1f s", cluster.gap_seconds)
+    for line in cluster.notes():
+        logger.info("%s", line)
 
 
 KINDS: Final[dict[str, Fault]] = {

@@ -11,14 +11,9 @@ from streams.settings import Settings
 from streams.store.contract import StoreError
 from tests.chaos.system import System
 from tests.cluster.brokers import Broker, brokers, start_together
+from tests.cluster.gaps import Gap, Watch, told
 from tests.support.redis_cluster import ClusterRedis, RedisCluster
 
-GAP_SECONDS: Final = 20.0
-"""While workers are restarted one by one, estimates must change at least this often, and three times the longest pause
-that was seen before that: on a busy computer everything takes longer. Windows are 4 s long; a worker that was asked to
-stop is back within a session, and the others go on meanwhile."""
-CALM_CHANGES: Final = 4
-"""So many changes of estimates are watched before workers are restarted."""
 _LOOK_SECONDS: Final = 0.25
 
 
@@ -39,10 +34,10 @@ class ClusterSystem(System):
         for service in (*self.brokers, *self.nodes.nodes):
             self.supervisor.add(service)
         self.nodes.join()
-        self._watched_since: float | None = None
-        self._changed_at, self._looked_at, self._digest = 0.0, 0.0, b""
-        self.gap_seconds, self.calm_seconds, self.changes = 0.0, 0.0, 0
-        self.gaps: list[tuple[float, float]] = []
+        self._watches: dict[str, Watch] = {}
+        self._looked_at = 0.0
+        self.gaps: list[Gap] = []
+        """Of each survey and rolling restart."""
         kafka = ",".join(broker.address for broker in self.brokers)
         return Settings(kafka=kafka, redis=self.nodes.url, replication=3)
 
@@ -62,45 +57,45 @@ class ClusterSystem(System):
     # Gaps in estimates.
 
     def watch_estimates(self, watched: bool) -> None:
-        """Note from now on how long no estimate changes, or stop; first while nothing is done to the workers."""
-        now = time.monotonic()
+        """Note from now on how long no estimate of a survey changes, or stop."""
         if watched:
-            self._watched_since, self._changed_at, self.changes = now, now, 0
-            self.wait(lambda: self.changes >= CALM_CHANGES, "estimates to change")
-            self.calm_seconds = max(self.calm_seconds, self.gap_seconds)
-            self.gap_seconds, self._changed_at = 0.0, time.monotonic()
+            now = time.monotonic()
+            self._watches = {one.id: Watch(one.name, one.windows.size_ms / 1_000, now) for one in self.surveys}
+            self.wait(lambda: all(watch.is_calm for watch in self._watches.values()), "estimates to change")
+            for watch in self._watches.values():
+                watch.calm_ends(time.monotonic())
         else:
-            self.gap_seconds = max(self.gap_seconds, now - self._changed_at)
-            self._watched_since = None
-            self.gaps.append((self.gap_seconds, GAP_SECONDS + 3 * self.calm_seconds))
+            self.gaps += [watch.gap(time.monotonic()) for watch in self._watches.values()]
+            self._watches = {}
 
     def look_after(self) -> None:
         """Start again what has ended, and look whether estimates change."""
         super().look_after()
         now = time.monotonic()
-        if self._watched_since is None or now - self._looked_at < _LOOK_SECONDS:
+        if not self._watches or now - self._looked_at < _LOOK_SECONDS:
             return
         self._looked_at = now
-        digest = self._newest_estimates()
-        if digest not in (b"", self._digest):
-            self.gap_seconds = max(self.gap_seconds, now - self._changed_at)
-            self._changed_at, self._digest = now, digest
-            self.changes += 1
+        for survey, digest in self._newest_estimates().items():
+            self._watches[survey].look(digest, now)
 
-    def _newest_estimates(self) -> bytes:
-        """Return a digest of the newest estimates of all surveys; empty if they cannot be read."""
+    def _newest_estimates(self) -> dict[str, bytes]:
+        """Return a digest of the newest estimates of each survey that has some; nothing if they cannot be read."""
         try:
-            windows = [
-                (survey.id, start)
-                for survey in self.surveys
-                for start in self.store.estimates.window_starts(survey.id)[-3:]
-            ]
-            found = self.store.estimates.read_many(windows)
+            windows = {survey.id: self.store.estimates.window_starts(survey.id)[-3:] for survey in self.surveys}
+            return {
+                survey: hashlib.sha256(
+                    repr((starts, self.store.estimates.read_many([(survey, start) for start in starts]))).encode()
+                ).digest()
+                for survey, starts in windows.items()
+                if starts
+            }
         except StoreError:
-            return b""
-        return hashlib.sha256(repr((windows, found)).encode()).digest()
+            return {}
 
     def faults(self) -> list[str]:
-        """Return what went wrong beside counts: a gap in estimates."""
-        told = "no estimate changed for {:.1f} s (at most {:.1f} s) while workers were restarted one by one"
-        return [*super().faults(), *(told.format(gap, most) for gap, most in self.gaps if gap > most)]
+        """Return what went wrong beside counts: gaps in estimates."""
+        return [*super().faults(), *(str(gap) for gap in self.gaps if gap.seconds > gap.most)]
+
+    def notes(self) -> list[str]:
+        """Return what was measured beside recovery: the largest gap in estimates."""
+        return told(self.gaps)

@@ -19,6 +19,7 @@ from tests.chaos import aof, ledgers, oracle
 from tests.chaos.run import Outcome, plan
 from tests.chaos.told import Told
 from tests.chaos.transactions import Hanging, Place
+from tests.cluster.gaps import CALM_CHANGES, GAP_SECONDS, Watch, told
 from tests.support.clock import ManualClock
 from tests.support.memory_store import MemoryStore
 from tests.support.reports import TOPIC, SurveyDict, batch_of
@@ -277,3 +278,28 @@ def test_a_fault_that_is_named_late_or_never_is_a_failure(
     assert not outcome.good
     outcome.told_within = 12.0
     assert outcome.good
+
+
+def test_a_survey_whose_estimates_rest_is_told_beside_one_whose_estimates_go_on() -> None:
+    """The other one must not hide it."""
+    window_seconds = 4.0
+    watches = {name: Watch(name, window_seconds, 0.0) for name in ("going", "resting")}
+    for second in range(CALM_CHANGES):
+        assert not watches["going"].is_calm
+        for watch in watches.values():
+            watch.look(b"before %d" % second, float(second))
+    assert all(watch.is_calm for watch in watches.values())
+    begun, ended = 10, 40
+    for watch in watches.values():
+        watch.calm_ends(float(begun))
+    for second in range(begun, ended):
+        watches["going"].look(b"after %d" % second, float(second))
+        watches["resting"].look(b"at rest", float(second))
+    gaps = {name: watch.gap(float(ended)) for name, watch in watches.items()}
+    assert gaps["going"].seconds == 1.0
+    assert gaps["resting"].seconds == ended - begun > gaps["resting"].most == GAP_SECONDS + window_seconds + 3 * 1.0
+    verdict = oracle.Verdict(reports=1)
+    outcome = Outcome(1, 1, {}, verdict, ledgers.LedgerAudit(), {}, notes=told(list(gaps.values())))
+    *_, closing = lines = list(outcome.lines())
+    assert "largest gap while workers were restarted one by one: no estimate of resting changed for 30.0 s" in lines[2]
+    assert closing.startswith("kills 1, ")
