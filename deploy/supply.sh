@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly PARTS='worker,exporter,gateway,dealer,bulletin,device,survey,export,tracing'
+readonly PARTS='worker,exporter,gateway,dealer,bulletin,market,device,survey,export,spark,tracing'
 readonly SHIPPED=.cache/supply/shipped TOOLS=.cache/supply/tools
 
 say() { printf 'supply: %s\n' "$*" >&2; }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from typing import Any
 
 from deploy.supply_report import NOT_READY, audit_lines
@@ -31,3 +32,11 @@ def test_every_part_of_an_image_is_looked_at() -> None:
     shipped = re.findall(r'"\.\[(.*)\]"', (ROOT / "deploy" / "images" / "Dockerfile").read_text())
     assert len(shipped) == 2
     assert {part for image in shipped for part in image.split(",")} <= set(parts.split(","))
+
+
+def test_every_extra_that_somebody_may_deploy_is_looked_at() -> None:
+    """A new one is on the list, or is said here not to run where reports are."""
+    [parts] = re.findall(r"^readonly PARTS='(.*)'$", (ROOT / "deploy" / "supply.sh").read_text(), re.MULTILINE)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    of_developers = {"test", "demo", "audit", "papers", "flights", "data", "plot", "library", "parquet"}
+    assert set(parts.split(",")) == extras.keys() - of_developers
