@@ -12,7 +12,7 @@ from producers.survey.durations import format_duration
 from producers.survey.survey import Survey, load_survey, parse_survey
 from streams.folders import deploy_folder
 from streams.kafka.topics import wanted
-from streams.settings import Settings
+from streams.settings import TABLE, Settings
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 FILE: Final = Path(__file__).with_name("capacity.toml")
@@ -22,6 +22,12 @@ BUSY: Final = 0.5
 """Share of a processor that is busy at the peak. More: a restarted worker catches up slowly; less: idle machines."""
 REDIS_GIB: Final = 16
 """Memory of one master. Larger: a failover and a rewrite of the file take longer; smaller: more nodes."""
+
+
+LEAST_WORKERS: Final = 2
+"""One goes on while the other is restarted."""
+PARTITIONS_PER_WORKER: Final = 4
+"""More: workers can grow further before a new topic is needed; fewer: less for the brokers to keep."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,10 @@ class Sizing:
     redis_processors: dict[str, float]
     rebuild_seconds: float
     """Processor time to count one window again from Kafka."""
+    export_seconds: float
+    """Processor time to write one window as Parquet."""
+    recount_seconds: float
+    """Processor time to count it again from there."""
     export_bytes: float
     """One window as Parquet."""
 
@@ -64,8 +74,29 @@ def sizing(survey: Survey, devices: int, costs: dict[str, float]) -> Sizing:
         worker_processors={way: peak_rate * costs[f"worker_seconds_{way}"] / 1e6 / BUSY for way in ways},
         redis_processors={way: peak_rate * costs[f"redis_seconds_{way}"] / 1e6 / BUSY for way in ways},
         rebuild_seconds=reports * costs["rebuild_seconds"] / 1e6,
+        export_seconds=reports * costs["export_seconds"] / 1e6,
+        recount_seconds=reports * costs["recount_seconds"] / 1e6,
         export_bytes=reports * costs["export_bytes"],
     )
+
+
+def _most_partitions() -> int:
+    [most] = [row.about.high for row in TABLE if row.name == "partitions"]
+    assert most is not None
+    return int(most)
+
+
+MOST_PARTITIONS: Final = _most_partitions()
+
+
+def workers(size: Sizing, way: str) -> int:
+    """Return how many workers the peak needs."""
+    return max(LEAST_WORKERS, math.ceil(size.worker_processors[way]))
+
+
+def partitions(size: Sizing, way: str) -> int:
+    """Return how many partitions so many workers share, and more later."""
+    return min(PARTITIONS_PER_WORKER * workers(size, way), MOST_PARTITIONS)
 
 
 def measured() -> dict[str, float]:
@@ -128,12 +159,15 @@ def _section(name: str, survey: Survey, sizes: list[Sizing]) -> str:
     for way, how in (("single", "a report a message"), ("batched", "through gateways")):
         rows += [
             (f"Kafka's disks, {how}", [_bytes(size.kafka_bytes[way]) for size in sizes]),
-            (f"workers, {how}", [_count(size.worker_processors[way]) for size in sizes]),
+            (f"workers, {how}", [f"{workers(size, way):,}" for size in sizes]),
+            (f"partitions, {how}", [f"{partitions(size, way):,}" for size in sizes]),
         ]
     rows += [
         ("memory of Redis", [_bytes(size.redis_bytes) for size in sizes]),
         (f"masters of {REDIS_GIB} GiB", [_masters(size) for size in sizes]),
-        ("recount of a window", [_seconds(size.rebuild_seconds) for size in sizes]),
+        ("`thaw rebuild` of a window", [_seconds(size.rebuild_seconds) for size in sizes]),
+        ("`thaw export` of a window", [_seconds(size.export_seconds) for size in sizes]),
+        ("`thaw recount` of a window, DuckDB", [_seconds(size.recount_seconds) for size in sizes]),
         ("a window as Parquet", [_bytes(size.export_bytes) for size in sizes]),
     ]
     head = " | ".join(f"{devices:,} devices" for devices in DEVICES)
@@ -152,10 +186,6 @@ def _bytes(count: float) -> str:
             return f"{float(f'{count:.2g}'):g} {unit}"
         count /= 1_024
     return f"{float(f'{count:.2g}'):,g} TiB"
-
-
-def _count(processors: float) -> str:
-    return f"{max(1, math.ceil(processors)):,}"
 
 
 def _masters(size: Sizing) -> str:
