@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from streams.local.process import ServiceError, signals_as_interrupt
-from tests.secure.allowed import Course
+from tests.secure.allowed import Course, left_out
 from tests.secure.moved import move
 from tests.secure.refusals import refuse_all
 from tests.secure.system import secured_system
@@ -34,6 +34,7 @@ def main() -> int:
             course.play()
             refusals = refuse_all(system, tell)
             move(course)
+            assert not left_out(course.done), f"commands that no user with rights has run: {left_out(course.done)}"
             lacked = system.refused_by_redis()
             assert not lacked, f"Redis refused to users with the documented rights: {lacked}"
     except (AssertionError, ServiceError) as error:

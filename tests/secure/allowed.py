@@ -7,12 +7,14 @@ import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import click
 from confluent_kafka import Producer
 
+from streams.cli import main as cli
 from streams.connections import librdkafka_options
 from streams.local.process import Child
 from streams.settings import Settings
@@ -218,3 +220,19 @@ def _query(prometheus: Prometheus, expression: str) -> list[Any]:
     ) as answer:
         found: list[Any] = json.load(answer)["data"]["result"]
     return found
+
+
+def left_out(done: Iterable[str]) -> set[str]:
+    """Return the commands of `thaw` that talk to Kafka or Redis and are not among those that were run."""
+    group = cli.cli
+    context = click.Context(group)
+    talking = {name for name in group.list_commands(context) if _talks(group.get_command(context, name))}
+    return talking - {what.split()[1] for what in done if what.startswith("thaw ")}
+
+
+def _talks(command: click.Command | None) -> bool:
+    """Tell whether a command, or one of a group, can be told where Kafka or Redis is."""
+    assert command is not None
+    if isinstance(command, click.Group):
+        return any(map(_talks, command.commands.values()))
+    return any(parameter.name in ("kafka", "redis") for parameter in command.params)
