@@ -22,13 +22,14 @@ import msgspec
 from producers.device.accounts import Account
 from producers.device.budget import Odometer
 from producers.device.noted import NotedSurvey
-from producers.device.schema import SCHEMA_VERSION, SECRET_BYTES, create_private, name_of, prepare
+from producers.device.schema import PAID_UNITS, SCHEMA_VERSION, SECRET_BYTES, create_private, name_of, prepare
 
 BUSY_SECONDS = 30.0
 """How long one process waits for another that holds the file."""
 
 _COLUMNS = "survey_id, window_ms, answers, groups, epsilons, jitters_ms, drawn_ms, released, "
 _COLUMNS += "charged_units, expires_ms, standing, sealed"
+_IS_RELEASED = "CAST(released AS TEXT) <> '[]'"
 
 
 class LedgerError(RuntimeError):
@@ -187,34 +188,33 @@ class Ledger:
     def withdraw(self, survey_id: str, window_ms: int, now_ms: int) -> bool:
         """Withdraw one chain: nothing more of it leaves but the withdrawal. Not inside a transaction.
 
-        Returns whether there was something to withdraw: an answer that was released and still counts. The window is not
-        answered again; what it cost stays spent.
+        Returns whether there was something to withdraw: an answer that was released and still counts. A chain of which
+        nothing was released is erased all the same, and never leaves. The window is not answered again; what it cost
+        stays spent.
         """
         place = survey_id, window_ms
         with self.transaction():
             found = self._withdraw("survey_id = ? AND window_ms = ?", place, now_ms)
-            if found:
-                self.connection.execute(
-                    "DELETE FROM outbox WHERE survey_id = ? AND window_ms = ? AND withdrawal = 0", place
-                )
-                self.connection.execute(
-                    "UPDATE chains SET answers = NULL, sealed = NULL, withdrawn_ms = ? "
-                    "WHERE survey_id = ? AND window_ms = ?",
-                    (now_ms, *place),
-                )
+            erased = self.connection.execute(
+                "UPDATE chains SET answers = NULL, sealed = NULL, withdrawn_ms = ? "
+                f"WHERE survey_id = ? AND window_ms = ? AND (? OR NOT {_IS_RELEASED})",
+                (now_ms, *place, found),
+            ).rowcount
+            if erased:
+                for table in ("outbox WHERE withdrawal = 0 AND", "withdrawals WHERE"):
+                    self.connection.execute(f"DELETE FROM {table} survey_id = ? AND window_ms = ?", place)
         self._truncate_log()
         return found
 
     def _withdraw(self, condition: str, values: tuple[Any, ...], now_ms: int) -> bool:
-        """Put the withdrawals of chains with a released answer into the outbox, and forget them."""
-        released = "SELECT survey_id, window_ms FROM chains WHERE CAST(released AS TEXT) <> '[]'"
+        """Put the withdrawals of chains with a released answer into the outbox; the caller forgets them."""
+        released = f"SELECT survey_id, window_ms FROM chains WHERE {_IS_RELEASED}"
         found = self.connection.execute(
             "INSERT INTO outbox (survey_id, window_ms, rung, copy, shard, ready_ms, frame, withdrawal) "
             "SELECT survey_id, window_ms, rung, copy, shard, MIN(? + jitter_ms, expires_ms), frame, 1 FROM withdrawals "
             f"WHERE {condition} AND expires_ms >= ? AND (survey_id, window_ms) IN ({released})",
             (now_ms, *values, now_ms),
         ).rowcount
-        self.connection.execute(f"DELETE FROM withdrawals WHERE {condition}", values)
         return found > 0
 
     def wiped_ms(self, survey_id: str) -> int | None:
@@ -306,8 +306,10 @@ class Ledger:
 
     def paid_units(self, chain: StoredChain) -> int:
         """Return what was charged for the answers of a chain, in whichever windows they were released."""
-        known = None if chain.standing is None else self.standing(chain.survey_id, chain.standing)
-        return chain.charged_units if known is None else known.charged_units
+        place = chain.survey_id, chain.window_ms
+        paid = f"SELECT {PAID_UNITS} FROM chains WHERE survey_id = ? AND window_ms = ?"
+        units: int = self.connection.execute(paid, place).fetchone()[0]
+        return units
 
     def begin(self, survey_id: str, now_ms: int) -> None:
         """Note when a survey first asked this device: budgets unlock from then on, also if nothing could be paid."""

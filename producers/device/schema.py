@@ -118,6 +118,11 @@ CREATE INDEX outbox_ready ON outbox (ready_ms);
 {_BULLETINS}
 """
 
+PAID_UNITS = """COALESCE(
+    (SELECT charged_units FROM standing WHERE survey_id = chains.survey_id AND mark = chains.standing), charged_units
+)"""
+"""Of a row of `chains`: what was charged for its answers, in whichever windows they were released."""
+
 
 def prepare(connection: sqlite3.Connection) -> int:
     """Create the tables, or bring those of an older version up to date; returns the version that the file has now.

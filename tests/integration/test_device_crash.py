@@ -220,6 +220,26 @@ def take_back(folder: Path, asked: Survey) -> None:
     transport.close()
 
 
+def begin_without_room(folder: Path, asked: Survey) -> None:
+    """Answer two windows while the outbox has room for the report of one: the other answer waits in its chain."""
+    transport = FileTransport(folder / "wire")
+    with Device(folder / "ledger", [asked], transport, outbox_limit=1) as device:
+        device.observe(asked, "green", WEEK)
+        device.observe(asked, "green", END)
+    transport.close()
+
+
+def take_back_unreleased(folder: Path, asked: Survey) -> None:
+    """Take back the answer that waits: nothing of it may ever leave, also not its withdrawal."""
+    transport = FileTransport(folder / "wire")
+    with Device(folder / "ledger", [asked], transport) as device:
+        device.withdraw(asked, window_ms=END, now_ms=END)
+        device.tick(END)
+        device.tick(END + WINDOW_MS + 30_000)
+        assert device.odometer.epsilon == asked.mechanism.epsilons[-1]
+    transport.close()
+
+
 def switch_off_and_withdraw(folder: Path, asked: Survey) -> None:
     """Withdraw consent: the answer that has left is taken back, once, though the ledger forgets it."""
     transport = FileTransport(folder / "wire")
@@ -258,6 +278,7 @@ STORIES = {
     "demand": Story(survey(kind='kind = "on_demand"', opens=""), begin, demand, {0, 1, 2}),
     "off": Story(survey(), begin, switch_off, {0}),
     "withdraw": Story(withdrawable(), begin, take_back, {0, 3}),
+    "withdraw, unreleased": Story(withdrawable(), begin_without_room, take_back_unreleased, {0, 2}),
     "off, withdrawing": Story(withdrawable(), begin, switch_off_and_withdraw, {0, 3}),
     "standing": Story(survey(size='size = "1m"\nstanding = true'), begin, repeat, {0, 2}, tokens=2),
     "bulletin": Story(BY_BULLETIN, begin, obey, {0, 1}),
@@ -310,6 +331,7 @@ def crash_at_every_line(root: Path, story: Story) -> int:
         ("off", 100),
         ("unlock", 100),
         ("withdraw", 100),
+        ("withdraw, unreleased", 100),
         ("off, withdrawing", 100),
         ("standing", 100),
         ("bulletin", 100),

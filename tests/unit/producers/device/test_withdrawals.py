@@ -102,13 +102,22 @@ def test_what_has_expired_or_was_never_released_is_not_withdrawn(ledger: Path) -
     with Device(ledger, [asked], transport, lifetime_epsilon=0.5, outbox_limit=1) as device:
         device.observe(asked, "green", WEEK)
         assert device.withdraw(asked, now_ms=asked.expiry_ms(WEEK) + 1) == 0
+        assert [window.withdrawn_ms for window in read_statement(ledger, END).surveys[0].windows] == [None]
         device.tick(asked.expiry_ms(WEEK) + 1)
         assert device._ledger.connection.execute("SELECT COUNT(*) FROM withdrawals").fetchone() == (0,)
-    with Device(ledger.parent / "other", [asked], MemoryTransport(), outbox_limit=1) as device:
-        device._outbox.has_room = lambda reports: False  # type: ignore[method-assign]  # noqa: ARG005
+    transport = MemoryTransport()
+    with Device(ledger.parent / "other", [asked], transport, outbox_limit=1) as device:
         device.observe(asked, "green", WEEK)
-        assert device.withdraw(asked, now_ms=WEEK) == 0, "nothing of it has left"
-        assert len(device._outbox) == 0
+        device.observe(asked, "red", END)
+        assert len(device._outbox) == 1, "the second answer waits in its chain for room"
+        assert device.withdraw(asked, window_ms=END, now_ms=END) == 0, "nothing of it has left"
+        for now_ms in (END, END + WINDOW_MS + 60_000, END + WINDOW_MS + 90_000):
+            device.tick(now_ms)
+        assert device.withdraw(asked, window_ms=END, now_ms=END + WINDOW_MS + 90_000) == 0
+        with pytest.raises(ValueFixedError, match="taken back; its chain was erased"):
+            device.observe(asked, "red", END)
+        assert device.odometer.epsilon == asked.mechanism.epsilons[-1], "of the first window alone"
+    assert [rung for _, rung, _ in sent(transport, asked)] == [0, 2], "and nothing of the second ever leaves"
 
 
 def test_switching_off_withdraws_open_windows_and_the_file_keeps_nothing_else(ledger: Path) -> None:
