@@ -15,7 +15,7 @@ import msgspec
 from estimators.planning.odds import highest_percent, highest_suspicion
 from producers.device.budget import as_epsilon, cost_units, limit_units
 from producers.device.ledger import LedgerError
-from producers.device.schema import SCHEMA_VERSION, name_of
+from producers.device.schema import PAID_UNITS, SCHEMA_VERSION, name_of
 
 SUSPICION = 0.17
 """The suspicion for which a statement says how far it can rise: about one in six, as of a guess at a die."""
@@ -220,9 +220,9 @@ def _windows(connection: sqlite3.Connection, waiting: set[tuple[Any, ...]]) -> l
     ):
         moments.setdefault((survey_id, window_ms), []).append(tuple(moment))
     found = []
-    for survey_id, window_ms, drawn_ms, epsilons, charged, kept, withdrawn_ms in connection.execute(
-        "SELECT survey_id, window_ms, drawn_ms, epsilons, charged_units, answers IS NOT NULL, withdrawn_ms FROM chains "
-        "ORDER BY window_ms DESC, survey_id"
+    for survey_id, window_ms, drawn_ms, epsilons, charged, paid_units, kept, withdrawn_ms in connection.execute(
+        f"SELECT survey_id, window_ms, drawn_ms, epsilons, charged_units, {PAID_UNITS}, answers IS NOT NULL, "
+        "withdrawn_ms FROM chains ORDER BY window_ms DESC, survey_id"
     ):
         costs = [math.inf if cost is None else float(cost) for cost in msgspec.json.decode(epsilons)]
         levels = tuple(
@@ -233,7 +233,7 @@ def _windows(connection: sqlite3.Connection, waiting: set[tuple[Any, ...]]) -> l
         rung = max((level.rung for level in levels), default=-1) + 1
         if kept and rung < len(costs):
             price = cost_units(costs[rung])
-            costs_more = math.inf if price < 0 else as_epsilon(max(price - charged, 0))
+            costs_more = math.inf if price < 0 else as_epsilon(max(price - paid_units, 0))
             following = NextLevel(rung, costs[rung], costs_more)
         paid = as_epsilon(charged)
         found.append(WindowStatement(survey_id, window_ms, drawn_ms, levels, paid, following, withdrawn_ms))

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from estimators.planning.odds import highest_suspicion
+from estimators.planning.odds import highest_percent, highest_suspicion
 from producers.device.agent import Device
 from producers.device.ledger import Ledger, LedgerError
 from producers.device.page import MOST_WINDOWS, page_of
@@ -66,6 +66,29 @@ def test_a_chain_that_was_paid_at_once_is_told_as_such_and_an_erased_one_has_not
         assert window.following.costs == 0.0
         device.tick(asked.expiry_ms(WEEK) + 1)
         assert read_statement(ledger, WEEK).surveys[0].windows[0].following is None
+
+
+def test_one_more_level_of_a_repeated_window_costs_what_the_ledger_then_charges(ledger: Path) -> None:
+    asked = survey(size='size = "1m"\nstanding = true')
+    with Device(ledger, [asked], MemoryTransport()) as device:
+        device.observe(asked, "green", WEEK)
+        device.tick(END + 10_000)
+        device.observe(asked, "green", END)
+        found = read_statement(ledger, END + 10_000)
+        newest, oldest = found.surveys[0].windows
+        assert newest.following is not None
+        assert oldest.following is not None
+        assert (newest.paid, newest.following.epsilon, newest.following.costs) == (0.0, 1.0, 0.0)
+        assert (oldest.paid, oldest.following.epsilon, oldest.following.costs) == (1.0, 2.0, 1.0)
+        assert [window["next"]["costs"] for window in as_data(found)["surveys"][0]["windows"]] == [0.0, 1.0]
+        page = page_of(found, 0.17)
+        for told in (newest.following, oldest.following):
+            assert f"<td>{told.costs:g}<small>then at most {highest_percent(0.17, told.epsilon)}</small></td>" in page
+        device.tick(END + WINDOW_MS + 10_000)
+        assert device.odometer.epsilon == found.spent + newest.following.costs + oldest.following.costs
+        newest = read_statement(ledger, END).surveys[0].windows[0]
+        assert newest.following is not None
+        assert (newest.epsilon, newest.following.costs) == (1.0, 0.0), "the window before has paid for the top"
 
 
 def test_answers_without_a_finite_cost_have_no_bound(ledger: Path) -> None:
