@@ -118,6 +118,8 @@ def scaled(raw: dict[str, Any], factor: float) -> dict[str, Any]:
             release[name] = shrink(release[name])
     if "opens" in release:
         release["opens"] = [text if parse_duration(text) == 0 else shrink(text) for text in release["opens"]]
+    if parse_duration(release.get("after", "0s")) != 0:
+        release["after"] = shrink(release["after"])
     return copy
 
 

@@ -28,6 +28,22 @@ def test_a_copy_settles_ten_windows_in_time_and_its_jitter_shrinks_along(tmp_pat
     assert WINDOWS * survey.windows.step_ms + last_ms < SECONDS * 1_000 - SLACK_MS
 
 
+@pytest.mark.parametrize("after", ["0s", "1d"])
+def test_a_copy_that_is_released_on_demand_settles_in_time(tmp_path: Path, after: str) -> None:
+    path, folder = tmp_path / "daily.toml", tmp_path / "copies"
+    folder.mkdir()
+    kind, opens = 'kind = "on_demand"', f'after = "{after}"'
+    path.write_text(survey_text(kind=kind, opens=opens, size='size = "1d"', retention='retention = "9d"'))
+    copy = scaled_copy(path, folder, SECONDS)
+    whole_ms = 0 if after == "0s" else 86_400_000
+    first_ms, *others_ms = copy.survey.opens_ms
+    assert copy.survey.on_demand
+    assert first_ms == 0
+    assert others_ms == pytest.approx([whole_ms * copy.factor] * 2, abs=1)
+    last_ms = copy.survey.windows.size_ms + copy.survey.opens_ms[-1] + copy.survey.jitter_ms
+    assert WINDOWS * copy.survey.windows.step_ms + last_ms < SECONDS * 1_000 - SLACK_MS
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "deploy" / "surveys").glob("*.toml")), ids=lambda path: path.stem)
 def test_every_example_compares_thirty_values_of_ten_windows_in_half_a_minute(tmp_path: Path, path: Path) -> None:
     survey = scaled_copy(path, tmp_path, 30).survey
