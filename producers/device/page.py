@@ -8,7 +8,7 @@ from html import escape
 from importlib.resources import files
 
 from estimators.planning.odds import highest_percent
-from producers.device.statement import Level, Statement, SurveyStatement, WindowStatement, meaning
+from producers.device.statement import Level, Statement, SurveyStatement, WindowStatement, meaning, switched_off
 
 MOST_WINDOWS = 200
 """Windows of a survey in the table. Fewer hides what a person looks for; more makes a page that no browser likes."""
@@ -54,7 +54,7 @@ Times are in UTC.</footer>
 def _consent(statement: Statement) -> str:
     if statement.consent:
         return ""
-    return '<p class="card off">Consent is withdrawn: nothing is drawn and nothing is sent.</p>\n'
+    return f'<p class="card off">{switched_off(statement.withdrawals)}</p>\n'
 
 
 def _summary(statement: Statement, suspicion: float) -> str:

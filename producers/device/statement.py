@@ -96,6 +96,8 @@ class Statement:
     left: float
     unlock: str | None
     waiting: int
+    """Reports in the outbox; `withdrawals` of them take an answer back."""
+    withdrawals: int
     surveys: tuple[SurveyStatement, ...]
 
     @property
@@ -108,6 +110,16 @@ class Statement:
         """When what was spent, in the order of time: moment and epsilon of every release with a known moment."""
         levels = (level for survey in self.surveys for window in survey.windows for level in window.levels)
         return sorted((level.released_ms, level.charged) for level in levels if level.released_ms is not None)
+
+
+def switched_off(withdrawals: int) -> str:
+    """Say what a device that is switched off still does: send the withdrawals that wait.
+
+    >>> switched_off(2)
+    'Consent is withdrawn: nothing is drawn, and nothing is sent but 2 withdrawals that still wait.'
+    """
+    waits = f" but {withdrawals:,} withdrawals that still wait" if withdrawals else ""
+    return f"Consent is withdrawn: nothing is drawn{',' if waits else ''} and nothing is sent{waits}."
 
 
 def meaning(epsilon: float, suspicion: float = SUSPICION) -> str:
@@ -193,7 +205,7 @@ def _statement(connection: sqlite3.Connection, now_ms: int) -> Statement:
             "FROM surveys ORDER BY name"
         )
     ]
-    reports: int = connection.execute("SELECT COUNT(*) FROM outbox").fetchone()[0]
+    reports, withdrawals = connection.execute("SELECT COUNT(*), COALESCE(SUM(withdrawal), 0) FROM outbox").fetchone()
     return Statement(
         made_ms=now_ms,
         consent=bool(consent),
@@ -203,6 +215,7 @@ def _statement(connection: sqlite3.Connection, now_ms: int) -> Statement:
         left=_left(spent, limit),
         unlock=unlock,
         waiting=reports,
+        withdrawals=withdrawals,
         surveys=tuple(surveys),
     )
 
@@ -255,6 +268,7 @@ def as_data(statement: Statement, suspicion: float = SUSPICION) -> dict[str, Any
         "left": _finite(statement.left),
         "unlock": statement.unlock,
         "waiting": statement.waiting,
+        "withdrawals": statement.withdrawals,
         "suspicion": suspicion,
         "may_become": may_become(statement.epsilon),
         "surveys": [

@@ -14,7 +14,7 @@ import click
 from producers.clock import system_clock
 from producers.device.ledger import Ledger, LedgerError
 from producers.device.page import page_of
-from producers.device.statement import SUSPICION, Level, Statement, as_data, meaning, read_statement
+from producers.device.statement import SUSPICION, Level, Statement, as_data, meaning, read_statement, switched_off
 from streams.cli.terminal.parameters import FiniteRange
 from streams.device.process import Wanted, run_device
 from streams.settings import LOGS, load_settings, settings_options
@@ -126,16 +126,18 @@ def show_command(ledger: Path, html: Path | None, as_json: bool, suspicion: floa
 def off_command(ledger: Path) -> None:
     """Withdraw consent: the device of LEDGER draws and sends nothing more, and keeps only what was spent.
 
-    What has left before stays counted.
+    What has left of open windows is withdrawn where its survey allows it; the device sends these withdrawals, so keep
+    it running until they have left. All else that has left before stays counted.
     """
     opened, before = _opened(ledger)
     opened.wipe(system_clock())
     opened.close()
     windows = sum(len(survey.windows) for survey in before.surveys)
     click.echo(
-        f"Consent is withdrawn: {windows:,} windows and {before.waiting:,} waiting reports were erased; that "
-        f"{before.spent:.6g} was spent stays recorded."
+        f"Consent is withdrawn: {windows:,} windows and {before.waiting - before.withdrawals:,} waiting reports were "
+        f"erased; that {before.spent:.6g} was spent stays recorded."
     )
+    _say_withdrawals(ledger)
 
 
 @command.command("on")
@@ -146,6 +148,15 @@ def on_command(ledger: Path) -> None:
     opened.allow()
     opened.close()
     click.echo("The device answers again, from the next window on.")
+
+
+def _say_withdrawals(ledger: Path) -> None:
+    """Say how many withdrawals wait: no command sends them, since the device alone has their moments and a way out."""
+    if waiting := read_statement(ledger, system_clock()).withdrawals:
+        click.echo(
+            f"{waiting:,} withdrawals still wait, each for a random delay: keep the device running until they are "
+            "sent; `thaw device show` says how many are left."
+        )
 
 
 def _opened(path: Path) -> tuple[Ledger, Statement]:
@@ -173,7 +184,7 @@ def show(statement: Statement, suspicion: float) -> None:
         + "."
     )
     if not statement.consent:
-        click.echo("Consent is withdrawn: nothing is drawn and nothing is sent.")
+        click.echo(switched_off(statement.withdrawals))
     click.echo(f"Over the lifetime: {meaning(statement.epsilon, suspicion)}.")
     for survey in statement.surveys:
         click.echo(f"\n{survey.name}: {survey.question or 'its question is not recorded'}")

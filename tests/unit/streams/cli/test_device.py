@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from producers.clock import system_clock
 from producers.device.agent import Device
-from tests.support.surveys import WEEK, survey
-from tests.support.transports import MemoryTransport
+from tests.support.surveys import WEEK, WINDOW_MS, survey
+from tests.support.transports import MemoryTransport, rungs
 from tests.unit.streams.cli.test_main import run
 
 
@@ -57,3 +58,31 @@ def test_a_person_switches_their_device_off_and_on(tmp_path: Path, capfd: pytest
     assert "Consent is withdrawn" not in run(capfd, "device", "show", str(ledger))[1]
     assert run(capfd, "device", "on", str(tmp_path / "none"))[0] == 1
     assert not (tmp_path / "none").exists()
+
+
+def test_switching_off_says_that_withdrawals_wait_and_that_the_device_must_run_until_they_are_sent(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ledger, page = tmp_path / "ledger", tmp_path / "page.html"
+    asked, transport = survey(shards="shards = 16\nwithdrawable = true"), MemoryTransport()
+    now_ms = system_clock()
+    with Device(ledger, [asked], transport) as device:
+        device.observe(asked, "green", now_ms - WINDOW_MS)
+        device.tick(now_ms - WINDOW_MS)
+        device.observe(asked, "green", now_ms)
+        status, told, _ = run(capfd, "device", "off", str(ledger))
+        assert status == 0
+        lines = told.splitlines()
+        assert "2 windows and 1 waiting reports were erased; that 1 was spent stays recorded." in lines[0]
+        assert lines[1].startswith("2 withdrawals still wait, each for a random delay: keep the device running until")
+        off = "Consent is withdrawn: nothing is drawn, and nothing is sent but 2 withdrawals that still wait."
+        assert off in run(capfd, "device", "show", str(ledger), "--html", str(page))[1]
+        assert off in page.read_text()
+        data = json.loads(run(capfd, "device", "show", str(ledger), "--json")[1])
+        assert (data["waiting"], data["withdrawals"]) == (2, 2)
+        _, again, _ = run(capfd, "device", "off", str(ledger))
+        assert "0 windows and 0 waiting reports were erased" in again, "withdrawals stay"
+        assert "2 withdrawals still wait" in again
+        device.tick(system_clock())
+    assert rungs(transport, asked) == [0, asked.mechanism.rungs, asked.mechanism.rungs]
+    assert "sent but" not in run(capfd, "device", "show", str(ledger))[1]
