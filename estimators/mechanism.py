@@ -300,7 +300,8 @@ class Randomizer(ABC, Generic[S]):
     def encode(self, values: Sequence[Any], bits: Bits) -> NDArray[Any]:
         """Check true values and turn them into chain inputs, drawing once what must be drawn once (rounding, sampling).
 
-        The ledger stores the result beside the answers. Raises ParameterError for a value outside the domain.
+        They tell the value: a ledger keeps them sealed with a key that is not in it, or not at all. Raises
+        ParameterError for a value outside the domain.
         """
 
     @abstractmethod
