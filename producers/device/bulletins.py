@@ -22,7 +22,11 @@ class Bulletins:
         self._ledger, self._verifier = ledger, verifier
 
     def take(self, survey: Survey, raw: bytes) -> Bulletin:
-        """Store what a bulletin opens. The one that is known already changes nothing; BulletinError for all others."""
+        """Store what a bulletin opens. The one that is known already changes nothing; BulletinError for all others.
+
+        Windows that had expired when it was issued are forgotten, unless this device still holds answers of them: by
+        its own clock it may still release what was opened.
+        """
         if survey.stop is None:
             raise BulletinError(f"{survey.id}: its levels are not opened by bulletins; do not fetch any")
         if self._verifier is None:
@@ -30,21 +34,35 @@ class Bulletins:
         found = opened_bulletin(raw, survey, self._verifier(survey.stop.key))
         with self._ledger.transaction():
             number, before = self._known(survey.id)
-            after = {start: max(rung, before.get(start, 0)) for start, rung in found.open.items()}
-            if found.number < number or (found.number == number and after != before):
+            after = before | {start: max(rung, before.get(start, 0)) for start, rung in found.open.items()}
+            held = self._held(survey.id)
+            after = {
+                start: rung
+                for start, rung in after.items()
+                if found.issued_ms <= survey.expiry_ms(int(start)) or int(start) in held
+            }
+            # What is known may be more: it was opened by earlier bulletins, or has been forgotten since.
+            if found.number < number or (found.number == number and not after.items() <= before.items()):
                 raise BulletinError(
                     f"{survey.id}: bulletin {found.number} came after bulletin {number}; it changes nothing: fetch the "
                     "newest one"
                 )
             self._ledger.connection.execute(
                 "INSERT OR REPLACE INTO bulletins (survey_id, number, open) VALUES (?, ?, ?)",
-                (survey.id, found.number, msgspec.json.encode(before | after)),
+                (survey.id, found.number, msgspec.json.encode(after)),
             )
         return found
 
     def rung(self, survey_id: str, window_ms: int) -> int:
         """Return the highest rung of a window that was opened."""
         return self._known(survey_id)[1].get(str(window_ms), 0)
+
+    def _held(self, survey_id: str) -> set[int]:
+        """Return the windows of a survey whose answers still exist."""
+        rows = self._ledger.connection.execute(
+            "SELECT window_ms FROM chains WHERE answers IS NOT NULL AND survey_id = ?", (survey_id,)
+        )
+        return {window_ms for (window_ms,) in rows}
 
     def _known(self, survey_id: str) -> tuple[int, dict[str, int]]:
         row = self._ledger.connection.execute(

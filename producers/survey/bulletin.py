@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -19,6 +20,7 @@ from producers.survey.survey import Survey, canonical_json
 
 CONTEXT: Final = b"thaw.bulletin.v1\0"
 """What is signed begins with it: a signature of anything else is none of a bulletin."""
+_START: Final = re.compile("-?[0-9]{1,16}")
 
 
 class Bulletin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,7 +79,7 @@ def opened_bulletin(raw: bytes, survey: Survey, verify: Verify) -> Bulletin:
     if bulletin.survey != survey.id:
         raise BulletinError(f"the bulletin is of {bulletin.survey}, not of {survey.id}; fetch the right one")
     rungs = survey.mechanism.rungs
-    if any(not 0 < rung < rungs or not start.lstrip("-").isdigit() for start, rung in bulletin.open.items()):
+    if any(not 0 < rung < rungs or not _START.fullmatch(start) for start, rung in bulletin.open.items()):
         raise BulletinError(f"the bulletin opens what {survey.id} does not have: {bulletin.open}; nothing is released")
     return bulletin
 

@@ -10,11 +10,12 @@ from fractions import Fraction
 from itertools import product
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from estimators.channels.chain import Chain
 from producers.device.agent import Device
-from producers.survey.bulletin import BulletinError, bulletin_of, opened_bulletin, sealed_bulletin
+from producers.survey.bulletin import Bulletin, BulletinError, bulletin_of, opened_bulletin, sealed_bulletin
 from producers.survey.check import explain
 from producers.survey.signing import verifier
 from producers.survey.survey import Survey, SurveyError
@@ -115,6 +116,53 @@ def test_an_older_bulletin_and_those_of_others_change_nothing(ledger: Path, tmp_
         device.bulletins.take(asked, made(6, {WEEK: 1}))
     with pytest.raises(BulletinError, match="is not signed by the key"):
         opened_bulletin(made(6, {}), asked, verifier(signer_in(tmp_path, "third.pem").public_text))
+
+
+def test_the_bulletin_that_is_known_is_taken_again_and_forgets_no_window(ledger: Path, tmp_path: Path) -> None:
+    signer = signer_in(tmp_path)
+    asked = while_wide(signer)
+    first = sealed_bulletin(bulletin_of(asked, 1, END, {WEEK: 2}), signer.sign)
+    second = sealed_bulletin(bulletin_of(asked, 2, END + WINDOW_MS, {END: 1}), signer.sign)
+    with Device(ledger, [asked], MemoryTransport(), verifier=verifier) as device:
+        for raw in (first, second, second):
+            device.bulletins.take(asked, raw)
+        assert (device.bulletins.rung(asked.id, WEEK), device.bulletins.rung(asked.id, END)) == (2, 1)
+
+
+def test_what_is_remembered_does_not_grow_and_what_may_be_released_is_not_forgotten(
+    ledger: Path, tmp_path: Path
+) -> None:
+    signer = signer_in(tmp_path)
+    asked, transport, windows = while_wide(signer), MemoryTransport(), 200
+    with Device(ledger, [asked], transport, verifier=verifier) as device:
+        device.observe(asked, "green", WEEK)
+        for number in range(windows):
+            start = WEEK + number * WINDOW_MS
+            opened = {start - back * WINDOW_MS: 2 for back in range(3)}
+            device.bulletins.take(asked, sealed_bulletin(bulletin_of(asked, number, start, opened), signer.sign))
+        (row,) = device._ledger.connection.execute("SELECT open FROM bulletins").fetchall()
+        remembered = sorted(map(int, msgspec.json.decode(row[0])))
+        alive = [
+            WEEK + number * WINDOW_MS
+            for number in range(windows)
+            if start <= asked.expiry_ms(WEEK + number * WINDOW_MS)
+        ]
+        assert remembered == [WEEK, *alive], "this device holds answers for the first window, however late it is"
+        device.tick(END + 60_000)
+        assert sorted(rungs(transport, asked)) == [0, 2], "by its own clock the first window counts"
+        device.tick(asked.expiry_ms(WEEK) + 1)
+        again = sealed_bulletin(bulletin_of(asked, windows, start, opened), signer.sign)
+        device.bulletins.take(asked, again)
+        assert device.bulletins.rung(asked.id, WEEK) == 0
+
+
+@pytest.mark.parametrize("start", ["--5", "\u00b2", "5.0", "", "9" * 40])
+def test_windows_that_are_no_moments_are_refused(start: str, tmp_path: Path) -> None:
+    signer = signer_in(tmp_path)
+    asked = while_wide(signer)
+    raw = sealed_bulletin(Bulletin(asked.id, 1, END, {start: 1}), signer.sign)
+    with pytest.raises(BulletinError, match="opens what"):
+        opened_bulletin(raw, asked, verifier(signer.public_text))
 
 
 def test_whatever_the_rule_says_a_device_reveals_the_level_that_was_opened_to_it() -> None:
