@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from producers.device.agent import Device
@@ -18,13 +19,14 @@ from producers.wire.transport import Message
 from streams.kafka.messages import FetchBatch
 from streams.store.contract import ShardBatch
 from streams.store.counters import Counters
-from streams.worker import tiers
+from streams.worker import fold, tiers
 from streams.worker.applier import Applied, Applier
 from streams.worker.retry import RestartRequired
 from streams.worker.table import Folded
-from tests.simulation.bus import CONTINUING, SHORTER, TIERED
-from tests.simulation.operations import Late, Op, Work, play
+from tests.simulation.bus import CONTINUING, PARTITIONS, SHORTER, STANDING, TIERED, WITHDRAWABLE
+from tests.simulation.operations import Advance, CloseWindow, Emit, Late, Op, Work, play
 from tests.simulation.test_reproductions import LEVELS_ADDED, SCRIPTS
+from tests.simulation.withdrawals import Forge
 from tests.simulation.world import World
 from tests.support.memory_store import MemoryReportLog, MemoryStore
 from tests.support.plain_table import PlainTable
@@ -106,6 +108,13 @@ class DrawsAgain(Device):
         return super()._chain_for(*arguments)
 
 
+class ForgetsValues(Device):
+    def _chain_for(self, *arguments: Any) -> StoredChain:
+        # As if every window had a value of its own.
+        self._ledger.connection.execute("DELETE FROM standing")
+        return super()._chain_for(*arguments)
+
+
 class NamesEachSurveyAnew(Device):
     def _token(self, survey: Survey, window_ms: int, copy: int) -> bytes:
         return token_of(self._ledger.secret, replace(survey, continued=()), window_ms, copy)
@@ -113,6 +122,26 @@ class NamesEachSurveyAnew(Device):
 
 CONTRADICTION = "is unreadable: not a tally"
 """A worker has noticed that a log contradicts its tally, and has set it aside: a correct system never gets there."""
+
+VALUE_REPEATED: list[Op] = [
+    Emit(0, 3),
+    CloseWindow(),
+    Emit(0, 3),
+    CloseWindow(),
+    Advance(31_000),
+    Work(0, 9),
+    Work(1, 9),
+]
+"""Two windows of one value."""
+FORGED: list[Op] = [
+    Emit(0, 3),
+    CloseWindow(),
+    Advance(10_000),
+    *(Forge(partition, 0, rung) for partition in range(PARTITIONS) for rung in (0, 2)),
+    Work(0, 9),
+    Work(1, 9),
+]
+"""A sharper answer and a withdrawal under a token that was read from the topic."""
 
 MUTANTS: list[tuple[str, dict[str, Any], str]] = [
     ("acknowledged too early", {"applier": AcknowledgesAnyway}, "1 users expected, 0 found"),
@@ -137,6 +166,24 @@ def test_a_tier_that_is_told_too_much_is_found_out(monkeypatch: pytest.MonkeyPat
     script: list[Op] = [Late(((0, 0, 1), (0, 2, 5)), windows=2), Work(0, 9), Work(1, 9)]
     with World(asked=TIERED) as world, pytest.raises(AssertionError, match=r"colour\.p.*, window .* users expected"):
         play(world, script)
+
+
+def test_a_standing_value_that_is_drawn_again_is_found_out() -> None:
+    with World(asked=STANDING) as world:
+        play(world, VALUE_REPEATED)
+    with World(asked=STANDING, device=ForgetsValues) as world, pytest.raises(AssertionError, match="0 paid wrongly"):
+        play(world, VALUE_REPEATED)
+
+
+def test_a_worker_that_ignores_keys_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with World(asked=WITHDRAWABLE) as world:
+        play(world, FORGED)
+        assert {reason for _, reason, _ in world.expected_dead} == {"key"}
+    monkeypatch.setattr(
+        fold, "without_key", lambda _survey, _words, _frames, packed, _shape: np.zeros(len(packed), bool)
+    )
+    with World(asked=WITHDRAWABLE) as world, pytest.raises(AssertionError, match=r"users expected|dead letters"):
+        play(world, FORGED)
 
 
 def test_a_chain_that_goes_on_under_another_token_is_found_out() -> None:
