@@ -15,7 +15,9 @@ from producers.clock import system_clock
 from producers.device.ledger import Ledger, LedgerError
 from producers.device.page import page_of
 from producers.device.statement import SUSPICION, Level, Statement, as_data, meaning, read_statement, switched_off
+from producers.device.taking_back import take_back
 from streams.cli.terminal.parameters import FiniteRange
+from streams.cli.terminal.times import moment_ms
 from streams.device.process import Wanted, run_device
 from streams.settings import LOGS, load_settings, settings_options
 
@@ -148,6 +150,42 @@ def on_command(ledger: Path) -> None:
     opened.allow()
     opened.close()
     click.echo("The device answers again, from the next window on.")
+
+
+@command.command("withdraw")
+@click.argument("ledger", type=click.Path(path_type=Path))
+@click.option("--survey", "name", metavar="NAME", help="Name or id of one survey; default: all that allow it.")
+@click.option(
+    "--window", "moment", metavar="TIME", help="Start of one window, as ms or like 2026-01-31T12:00; default: all open."
+)
+def withdraw_command(ledger: Path, name: str | None, moment: str | None) -> None:
+    """Take answers back: the device of LEDGER sends the withdrawals, and does not answer these windows again.
+
+    Only for surveys with withdrawable = true, while the window takes answers. What they cost stays spent.
+    """
+    window_ms = None if moment is None else _window_ms(moment)
+    opened, _ = _opened(ledger)
+    try:
+        taken = take_back(opened, name, window_ms, system_clock())
+    except LedgerError as error:
+        raise click.ClickException(str(error)) from None
+    finally:
+        opened.close()
+    click.echo(
+        f"{taken.withdrawn:,} windows are taken back"
+        + (f", and {taken.erased:,} of which nothing had left are erased" if taken.erased else "")
+        + "; what they cost stays spent."
+    )
+    _say_withdrawals(ledger)
+
+
+def _window_ms(text: str) -> int:
+    try:
+        return moment_ms(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no time; give ms since 1970, or one like 2026-01-31T12:00", param_hint="--window"
+        ) from None
 
 
 def _say_withdrawals(ledger: Path) -> None:

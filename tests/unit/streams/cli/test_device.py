@@ -9,6 +9,8 @@ import pytest
 
 from producers.clock import system_clock
 from producers.device.agent import Device
+from producers.device.statement import read_statement
+from producers.wire import frames as wire
 from tests.support.surveys import WEEK, WINDOW_MS, survey
 from tests.support.transports import MemoryTransport, rungs
 from tests.unit.streams.cli.test_main import run
@@ -86,3 +88,41 @@ def test_switching_off_says_that_withdrawals_wait_and_that_the_device_must_run_u
         device.tick(system_clock())
     assert rungs(transport, asked) == [0, asked.mechanism.rungs, asked.mechanism.rungs]
     assert "sent but" not in run(capfd, "device", "show", str(ledger))[1]
+
+
+def test_a_person_takes_answers_back_while_the_device_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ledger, now_ms = tmp_path / "ledger", system_clock()
+    back, stays = survey(shards="shards = 16\nwithdrawable = true"), survey(name='name = "stays"')
+    transport = MemoryTransport()
+    with Device(ledger, [back, stays], transport, outbox_limit=4) as device:
+        chains = [device.observe(back, "green", now_ms - ago * WINDOW_MS)[0] for ago in (3, 2, 1)]
+        device.observe(stays, "red", now_ms)
+        device.observe(back, "red", now_ms)
+        refusals = {
+            ("--survey", "stays"): "'stays': its answers cannot be withdrawn",
+            ("--survey", "nobody"): "'nobody': there are no answers that still count",
+            ("--window", "7"): "the ledger, window 7: there are no answers that still count",
+            ("--window", "noon"): "'noon' is no time",
+        }
+        before = read_statement(ledger, 0)
+        for wrong, reason in refusals.items():
+            status, out, err = run(capfd, "device", "withdraw", str(ledger), *wrong)
+            assert (status in (1, 2), out) == (True, "")
+            assert reason in err
+        assert read_statement(ledger, 0) == before
+        one = ("--survey", back.id, "--window", str(chains[0].window_ms))
+        _, told, _ = run(capfd, "device", "withdraw", str(ledger), *one)
+        assert told.startswith("1 windows are taken back; what they cost stays spent.\n1 withdrawals still wait")
+        _, told, _ = run(capfd, "device", "withdraw", str(ledger))
+        assert told.startswith("2 windows are taken back, and 1 of which nothing had left are erased;")
+        assert "3 withdrawals still wait" in told
+        device.tick(system_clock())
+        assert "there are no answers" in run(capfd, "device", "withdraw", str(ledger), "--survey", "colour")[2]
+        assert "one more level" in run(capfd, "device", "show", str(ledger))[1], "of the other survey"
+    own = MemoryTransport()
+    own.messages = [
+        message
+        for message in transport.messages
+        if [header.digest for header in wire.headers(message.value) if isinstance(header, wire.Header)] == [back.digest]
+    ]
+    assert rungs(own, back) == [back.mechanism.rungs] * 3, "withdrawals alone"

@@ -14,13 +14,15 @@ from pathlib import Path
 import click
 import pytest
 
+from producers.device.agent import Device
 from producers.device.ledger import Ledger
 from streams.cli.main import cli
 from streams.market.books import Books
 from streams.settings import TABLE
 from tests.support.commands import NOWHERE, Places, check_message, thaw, walk
 from tests.support.signing import signing_key
-from tests.support.surveys import survey_text
+from tests.support.surveys import survey, survey_text
+from tests.support.transports import MemoryTransport
 from tests.unit.streams.cli.test_main import run
 from tests.unit.streams.cli.wrong_values import BY_COMMAND, BY_NAME, Wrong
 
@@ -35,6 +37,7 @@ VALID: dict[str, Callable[[Places], list[str]]] = {
     "deadletters show": lambda _: ["0"],
     "device run": lambda _: ["--survey", SURVEY_URL, "--value-command", "true"],
     "device show": lambda places: [ledger(places)],
+    "device withdraw": lambda places: [answered(places)],
     "estimates output": lambda _: ["--csv"],
     "export": lambda places: [f"{places.empty}/export"],
     "fleet surveys": lambda _: [],
@@ -69,6 +72,14 @@ def ledger(places: Places) -> str:
     path = Path(places.good).with_name("ledger.sqlite")
     Ledger(path).close()
     return str(path)
+
+
+def answered(places: Places) -> str:
+    """Return the ledger of a device that has answered a survey with withdrawals."""
+    path, asked = ledger(places), survey(shards="shards = 16\nwithdrawable = true")
+    with Device(path, [asked], MemoryTransport()) as device:
+        device.observe(asked, "green")
+    return path
 
 
 def books(places: Places) -> str:
