@@ -188,8 +188,10 @@ def test_the_demo_sells_resells_and_audits() -> None:
         ("cord", 1, "20.00"),
     ]
     assert all(sale["answers"] == told["chains"] for sale in told["sales"])
-    # Some lower answers are in the report logs no more, and were drawn.
-    assert told["sales"][0]["drawn"] > 0
+    # How many lower answers the report logs have forgotten by then, and so are drawn, is a matter of time; never drawn
+    # are the highest level and what was drawn for somebody before. The story above draws every answer.
+    assert all(0 <= sale["drawn"] <= sale["answers"] for sale in told["sales"])
+    assert (told["sales"][1]["drawn"], told["sales"][3]["drawn"]) == (0, 0)
     # Far below what bands promise: on a slow machine few windows settle, and the shares of one depend on each other.
     assert all(sale["inside"] > 0.5 * sale["truths"] > 0 for sale in told["sales"])
     assert told["losses"] == [{"epsilon": 2.0, "chains": told["chains"]}]
