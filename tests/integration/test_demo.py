@@ -15,7 +15,11 @@ from typing import Any
 
 import pytest
 
+from producers.simulation.standing import PERIOD
+from producers.survey.survey import load_survey
+from streams.local.standing_demo import WINDOWS
 from tests.support.deadline import until
+from tests.support.paths import ROOT
 from tests.support.services import missing
 from tests.support.stats import assert_binomial
 
@@ -48,7 +52,7 @@ def demo(tmp_path: Path, *arguments: str, kill: Sequence[str] = (), hang_worker:
                 waits = re.compile(r"the worker is \d+ records and \d+ windows behind; waiting")
                 until(lambda: waits.search(talk.read_text()) or process.poll() is not None, 120, "the demo waits")
                 os.kill(int(found[1]), signal.SIGCONT)
-        stdout, _ = process.communicate(timeout=180)
+        stdout, _ = process.communicate(timeout=230)
     finally:
         process.kill()
         process.wait()
@@ -61,8 +65,8 @@ def demo(tmp_path: Path, *arguments: str, kill: Sequence[str] = (), hang_worker:
     return result
 
 
-def check(result: dict[str, Any]) -> None:
-    """Check the promises of the closing object."""
+def check(result: dict[str, Any], *also: str) -> None:
+    """Check the promises of the closing object; a scenario may have keys of its own in it."""
     assert result["backlog"] == 0
     assert result["lost"] == 0
     assert result["double"] == 0
@@ -76,6 +80,7 @@ def check(result: dict[str, Any]) -> None:
         "reports_per_second",
         "latency_seconds",
         "surveys",
+        *also,
     }
     assert set(result["reports"]) == {"sent", "applied", "duplicate", "stale", "conflict", "rejected", "expired"}
     assert result["reports"]["conflict"] == result["reports"]["rejected"] == result["reports"]["expired"] == 0
@@ -89,8 +94,10 @@ def check(result: dict[str, Any]) -> None:
     for row in rows:
         assert set(row) == {"value", "estimate", "variance", "lower", "upper", "truth", "inside"}
         assert row["inside"] == (row["lower"] <= row["truth"] <= row["upper"])
-    # One value per window, so that the trials are independent: shares of one window sum to one.
-    firsts = [window["estimates"][0]["inside"] for window in windows]
+    # One value per window, so that the trials are independent: shares of one window sum to one, a tier is told answers
+    # that the whole survey counts too, and standing answers repeat their errors in every window.
+    once = [survey for survey in result["surveys"] if "." not in survey["id"]][1 if "standing" in also else 0 :]
+    firsts = [window["estimates"][0]["inside"] for survey in once for window in survey["windows"]]
     assert_binomial(sum(firsts), len(firsts), 0.95)
 
 
@@ -110,6 +117,41 @@ def test_the_demo_runs_on_the_embedded_broker_with_one_worker_and_counts_withdra
     # A fifth of 3,000: outside 400 to 800 once in 10^19 windows.
     assert all(400 < window["withdrawn"] < 800 for window in browser["windows"])
     assert all(window["withdrawn"] is None for window in canary["windows"])
+
+
+def test_the_demo_compares_standing_answers_with_fresh_ones(tmp_path: Path) -> None:
+    arguments = ("--kafka", "embedded", "--seconds", "10", "--devices", "1000", "--scenario", "standing", "--seed", "7")
+    result = demo(tmp_path, *arguments)
+    check(result, "standing")
+    fresh, standing = result["standing"]
+    assert (fresh["way"], standing["way"]) == ("fresh", "standing")
+    top = load_survey(ROOT / "deploy" / "surveys" / "browser.toml").mechanism.epsilons[-1]
+    assert fresh["epsilon"] == WINDOWS * top
+    # A value stays for PERIOD windows, and the first one began before the first window.
+    assert top < standing["epsilon"] <= (WINDOWS / PERIOD + 1) * top
+    # The seed decides all of this, not the clock.
+    assert 0.5 < standing["window_error"] / fresh["window_error"] < 2
+    assert standing["mean_error"] > fresh["mean_error"]
+    assert standing["guessed"] < fresh["guessed"]
+    assert standing["same_answer"] > fresh["same_answer"]
+
+
+def test_the_demo_tells_each_tier_what_it_may_know(tmp_path: Path) -> None:
+    result = demo(tmp_path, "--kafka", "embedded", "--seconds", "10", "--devices", "1000", "--scenario", "tiers")
+    check(result, "tiers")
+    asked = load_survey(ROOT / "deploy" / "surveys" / "browser.toml")
+    told, entries = result["tiers"], {survey["id"]: survey for survey in result["surveys"]}
+    assert [(tier["tier"], tier["rung"]) for tier in told] == [("public", 0), ("partners", 1), ("owner", 2)]
+    assert [tier["epsilon"] for tier in told] == list(asked.mechanism.epsilons)
+    bands = [tier["band"] for tier in told]
+    assert bands == sorted(bands, reverse=True), "who may know more has narrower bands"
+    assert len(set(bands)) == len(bands)
+    for tier in told:
+        windows = entries[tier["survey"]]["windows"]
+        assert tier["windows"] == len(windows) > 0
+        assert tier["truths"] == len(windows) * len(asked.mechanism.labels)
+        assert 0 < tier["inside"] <= tier["truths"]
+        assert all(sum(window["rungs"][tier["rung"] + 1 :]) == 0 for window in windows)
 
 
 def test_the_demo_starts_apache_kafka_and_waits_for_a_worker_that_is_behind(kafka: str, tmp_path: Path) -> None:
