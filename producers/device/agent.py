@@ -183,8 +183,8 @@ class Device:
     def withdraw(self, survey: Survey | str, *, window_ms: int | None = None, now_ms: int | None = None) -> int:
         """Take back what was answered for a survey: for the window that starts at window_ms, or for all open ones.
 
-        Returns the number of windows; `tick` sends the withdrawals, each after a jitter of its own. They are not
-        answered again, and what they cost stays spent. ReleaseError if answers of this survey cannot be withdrawn.
+        Returns in how many windows an answer was released; `tick` sends their withdrawals, each after a jitter of its
+        own. No window is answered again, what they cost stays spent. ReleaseError if the survey's cannot be withdrawn.
         """
         asked = self._known(survey)
         if not asked.withdrawable:
