@@ -16,13 +16,14 @@ from typing import Any, ClassVar
 
 import faust
 from aiokafka import ConsumerRecord
-from aiokafka.errors import KafkaError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
+from producers.clock import system_clock
 from streams.kafka.batches import decode_here
 from streams.kafka.messages import FetchBatch, Item, Lag, first_offset, since
 from streams.worker.record_walk import runs_of
+from streams.worker.unread import lag_of
 
 logger = logging.getLogger(__name__)
 _STEPS = logging.getLogger("faust.batches")
@@ -211,16 +212,11 @@ class BatchApp(faust.App):
         thread.thread_loop.call_soon_threadsafe(thread._ensure_consumer()._coordinator.request_rejoin)
 
     def lags(self, partitions: Iterable[TP]) -> dict[TP, Lag]:
-        """Return how far behind each partition is; without those whose end is unknown."""
+        """Return how far behind each partition is; without those of which that is unknown."""
         consumer: Any = self.consumer
-        found = {}
+        reader, now_ms, found = consumer._thread._ensure_consumer(), system_clock(), {}
         for tp in partitions:
-            try:
-                reader, place = consumer._thread._ensure_consumer(), driver.ensure_aiokafka_TP(tp)
-                stable, end = reader.last_stable_offset(place), reader.highwater(place)
-            except (AssertionError, KafkaError):
-                continue  # a rebalance in the thread of aiokafka has just revoked the partition
-            read = consumer._read_offset.get(tp)
-            if stable is not None and end is not None and read is not None:
-                found[tp] = Lag(max(0, stable - read), max(0, end - stable), stable)
+            lag = lag_of(reader, driver.ensure_aiokafka_TP(tp), consumer._read_offset.get(tp), now_ms)
+            if lag is not None:
+                found[tp] = lag
         return found

@@ -19,6 +19,7 @@ from streams.local.kafka import ApacheKafka
 from streams.local.process import Child
 from streams.settings import DriverName
 from tests.support.deadline import until
+from tests.support.processes import hung
 from tests.support.segments import damage, flip_a_byte
 
 pytestmark = pytest.mark.real
@@ -183,6 +184,27 @@ def test_two_topics_are_read_from_where_the_feed_says_without_a_gap_and_committe
         bench.send(first, 0, ["new"])
         [line] = reader.wait("handle")
         assert (line["start"], line["values"]) == (10, ["new"])
+
+
+@pytest.mark.parametrize("driver", get_args(DriverName))
+def test_nothing_is_said_of_what_waits_at_brokers_that_do_not_answer(
+    other_kafka: ApacheKafka, driver: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """What the consumer remembers of the end of a partition is no answer."""
+    bench = Bench(other_kafka, driver, topic_prefix, tmp_path)
+    topic = bench.topic("topic", 1)
+    bench.send(topic, 0, ["record"])
+    even = {f"{topic}:0": 0}
+    with bench.process(topic) as reader:
+        reader.wait_for(bench.ends(topic, 1))
+
+        def told(lags: Mapping[str, int]) -> bool:
+            return bool(reader.wait("lags")[-1]["lags"] == lags)
+
+        until(lambda: told(even), 60, "no lag")
+        with hung(other_kafka.child):
+            until(lambda: told({}), 60, "no lag to be told")
+        until(lambda: told(even), 60, "no lag to be told again")
 
 
 def test_a_worker_that_comes_back_with_other_topics_reads_them(bench: Bench) -> None:

@@ -13,16 +13,19 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from streams.cli.exporter import REDIS_SECONDS
+from streams.exporter.health import LAG_LEAST_MS
 from streams.local.kafka import ApacheKafka
 from streams.local.process import Child, free_ports
 from streams.local.redis import Redis
 from streams.settings import Settings
 from streams.store.connect import open_store
+from streams.worker.lag_age import UNWATCHED_MS
+from tests.integration.workers import System
 from tests.support.deadline import until
 from tests.support.exporter import record_of
 from tests.support.processes import hung
@@ -63,6 +66,11 @@ class Exporter:
 
     def health(self) -> dict[str, Any]:
         return dict(json.loads(self.get("/api/v1/health")[1] or "{}"))
+
+    def healthy(self) -> dict[str, Any]:
+        """Return the health if the store was read, else nothing: it answers before its first look is done."""
+        found = self.health()
+        return found if found.get("store") == "up" else {}
 
     def until_status(self, path: str, status: int) -> str:
         return until(lambda: [body for found, body in [self.get(path)] if found == status], LIMIT_SECONDS, path)[0]
@@ -141,7 +149,8 @@ def test_a_kafka_that_hangs_is_named_by_the_workers(
 ) -> None:
     prefix = f"{fresh_name()}."
     with exporter(tmp_path, redis_url, THAW_PREFIX=prefix) as served:
-        assert (served.health()["kafka"], served.health()["workers_alive"]) == ("unknown", 0)
+        health = until(lambda: served.healthy(), LIMIT_SECONDS, "a first look at Redis")
+        assert (health["kafka"], health["workers_alive"]) == ("unknown", 0)
         env = {
             "THAW_REDIS": redis_url,
             "THAW_KAFKA": other_kafka.address,
@@ -176,6 +185,32 @@ def test_a_kafka_that_hangs_is_named_by_the_workers(
         tells.begin()
         tells.seen("A worker dies while others live", "/api/v1/health", lambda: served.health()["workers_dead"] == 1)
         assert '\nthaw_workers{state="dead"} 1.0\n' in served.get("/metrics")[1]
+
+
+def test_workers_are_behind_what_brokers_that_hang_may_have(
+    other_kafka: ApacheKafka, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """A worker that has read everything cannot know what came since: that is neither 0 s behind nor settled."""
+    folder = tmp_path / "worker"
+    folder.mkdir()
+    system = System(other_kafka.address, redis_url, topic_prefix, folder)
+    system.create_topics()
+    with exporter(tmp_path, redis_url, THAW_PREFIX=topic_prefix) as served, system.worker() as worker:
+
+        def lag() -> float | None:
+            worker.check()
+            return cast(float | None, served.healthy().get("lag_seconds"))
+
+        def even() -> bool:
+            seconds = lag()
+            return seconds is not None and seconds < UNWATCHED_MS / 1_000
+
+        until(even, LIMIT_SECONDS, "all to be read")
+        with hung(other_kafka.child):
+            until(lambda: (lag() or 0.0) > LAG_LEAST_MS / 1_000, LIMIT_SECONDS, "a lag")
+            health = served.health()
+            assert (health["kafka"], health["workers_alive"], health["lag_records"]) == ("down", 1, 0)
+        until(even, LIMIT_SECONDS, "all to be read again")
 
 
 def test_a_prometheus_that_hangs_is_named_and_delays_nobody(redis_url: str, tmp_path: Path, tells: Tells) -> None:

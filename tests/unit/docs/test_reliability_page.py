@@ -46,7 +46,7 @@ AT_ONCE = {
     "One survey without reports, or one that has ended": "no fault of the pipeline: the survey's own limit decides",
     "A slot of a cluster is half moved": "the call that meets it writes the line",
     "Fewer brokers run than": "`make cluster-test` waits until a worker says so",
-    "Workers fall behind": "judged by a limit of 15 s and more; within a second of it",
+    "Workers fall behind": "judged by a limit of 15 s and more, and `test_told_in_time.py` adds up the waits",
     "Damage in a window that nobody works on any more": "found by the slow round over all logs",
     "What Redis holds makes the exporter fail": "`tests/unit/streams/test_told_in_time.py` adds up the waits",
     "A survey file that is a link to nowhere": "`tests/unit/streams/test_told_in_time.py` adds up the waits",
