@@ -26,7 +26,7 @@ from streams.settings import Settings
 from streams.store.connect import open_store
 from streams.worker.lag_age import UNWATCHED_MS
 from tests.integration.workers import System
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
 from tests.support.exporter import record_of
 from tests.support.processes import hung
 from tests.support.prometheus import Prometheus
@@ -126,7 +126,9 @@ def test_a_redis_that_hangs_delays_nobody_and_is_named(tmp_path: Path, tells: Te
                 assert (health["status"], health["store"], health["kafka"]) == ("down", "down", "unknown")
                 assert (health["dirty_windows"], health["reports"], health["workers_alive"]) == (None, {}, None)
                 assert [entry["state"] for entry in health["surveys"]] == ["unknown"]
-                with urllib.request.urlopen(f"http://127.0.0.1:{served.port}/api/v1/events", timeout=60) as stream:
+                with urllib.request.urlopen(
+                    f"http://127.0.0.1:{served.port}/api/v1/events", timeout=END_SECONDS
+                ) as stream:
                     events = [line for line in stream_lines(stream, b"data: ", 3) if b'"status":"down"' in line]
                 assert len(events) == 3, "the page hears that the exporter lives and Redis does not"
             assert served.until_status("/healthz", 200) == "ok\n"

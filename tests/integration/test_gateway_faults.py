@@ -12,7 +12,7 @@ from producers.wire.http import HttpTransport
 from producers.wire.transport import Message, TransportError
 from streams.local.kafka import ApacheKafka
 from tests.integration.workers import Reports, System
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
 from tests.support.gateways import GatewayProcess
 from tests.support.processes import hung
 from tests.support.telling import Tells
@@ -46,7 +46,7 @@ def test_what_waits_in_a_gateway_that_is_killed_is_sent_again_and_counted_once(
     try:
         until(lambda: gateway.metric("thaw_gateway_held_bytes") > 0, 60, "the request to be held")
         gateway.child.kill()
-        waiting.join(60)
+        waiting.join(END_SECONDS)
         [told] = heard
         assert isinstance(told, Exception), "no answer: the client does not know, and sends the same bytes again"
         gateway.start()
@@ -55,7 +55,7 @@ def test_what_waits_in_a_gateway_that_is_killed_is_sent_again_and_counted_once(
         waiting.start()
         until(lambda: gateway.metric("thaw_gateway_held_bytes") > 0, 60, "the request to be held again")
         assert gateway.post(body_of(second))[0] == 200
-        waiting.join(60)
+        waiting.join(END_SECONDS)
         # And once more, as a client does whose confirmation was lost.
         assert [answer[0] for answer in heard if isinstance(answer, tuple)] == [200]
         assert gateway.post(body_of(first) + body_of(second))[0] == 200
