@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from http.client import HTTPException
 from pathlib import Path
@@ -10,7 +11,10 @@ import pytest
 
 from producers.wire.http import HttpTransport
 from producers.wire.transport import Message, TransportError
+from streams.gateway.broker import Broker
+from streams.kafka.topics import Topics, wanted
 from streams.local.kafka import ApacheKafka
+from streams.settings import Settings
 from tests.integration.workers import Reports, System
 from tests.support.deadline import END_SECONDS, until
 from tests.support.gateways import GatewayProcess
@@ -103,3 +107,28 @@ def test_a_broker_that_is_away_is_told_and_the_same_bytes_are_counted_once_when_
     finally:
         device.close()
         gateway.stop()
+
+
+def test_an_error_in_an_acknowledgement_leaves_no_request_waiting(
+    kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Settings(kafka=kafka, prefix=topic_prefix)
+    Topics(settings).create(wanted(settings, []))
+
+    def failing(_broker: Broker, _delivered: object) -> None:
+        raise ValueError("nobody knows why")
+
+    monkeypatch.setattr(Broker, "_compare", failing)
+
+    async def send() -> None:
+        broker = Broker(settings)
+        await broker.start()
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                for _ in range(2):
+                    await broker.send([Message(partition, b"frame") for partition in range(3)])
+        finally:
+            await broker.stop()
+
+    asyncio.run(send())
+    assert len([record for record in caplog.records if "goes on" in record.message]) == 1, "one kind is told once"
