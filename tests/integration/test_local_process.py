@@ -68,7 +68,7 @@ def test_the_folder_of_a_run_goes_with_it() -> None:
 
 def test_a_child_that_does_not_listen_is_killed_and_leaves_time_for_the_others(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
-    with Supervisor(stop_seconds=2) as supervisor:
+    with Supervisor(stop_seconds=6) as supervisor:
         deaf = supervisor.run("deaf", python(DEAF), order=StopOrder.FLEET)
         polite = supervisor.run("polite", python(NOTES_ITS_END, str(notes), "polite"), order=StopOrder.WORKER)
         assert first_line(deaf) == first_line(polite) == "ready"
