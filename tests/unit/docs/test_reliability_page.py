@@ -44,6 +44,7 @@ AT_ONCE = {
     "An output that is closed": "nothing is to be done",
     "A survey is quiet, or has ended": "no fault of the pipeline: the survey's own limit decides",
     "One survey without reports, or one that has ended": "no fault of the pipeline: the survey's own limit decides",
+    "A thread of a gateway or of a simulated fleet": "the call that meets it writes the line",
     "A slot of a cluster is half moved": "the call that meets it writes the line",
     "Fewer brokers run than": "`make cluster-test` waits until a worker says so",
     "Workers fall behind": "judged by a limit of 15 s and more, and `test_told_in_time.py` adds up the waits",
