@@ -19,7 +19,6 @@ from aiokafka import ConsumerRecord
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from producers.clock import system_clock
 from streams.kafka.batches import decode_here
 from streams.kafka.messages import FetchBatch, Item, Lag, first_offset, since
 from streams.worker.record_walk import runs_of
@@ -214,9 +213,10 @@ class BatchApp(faust.App):
     def lags(self, partitions: Iterable[TP]) -> dict[TP, Lag]:
         """Return how far behind each partition is; without those of which that is unknown."""
         consumer: Any = self.consumer
-        reader, now_ms, found = consumer._thread._ensure_consumer(), system_clock(), {}
+        found = {}
         for tp in partitions:
-            lag = lag_of(reader, driver.ensure_aiokafka_TP(tp), consumer._read_offset.get(tp), now_ms)
+            reader, read = consumer._thread._ensure_consumer(), consumer._read_offset.get(tp)
+            lag = lag_of(reader, driver.ensure_aiokafka_TP(tp), read)
             if lag is not None:
                 found[tp] = lag
         return found

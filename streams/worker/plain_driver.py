@@ -28,7 +28,6 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from producers.clock import system_clock
 from streams.connections import aiokafka_options
 from streams.kafka.batches import decode_here
 from streams.kafka.errors import Troubles
@@ -197,9 +196,9 @@ class _Reader(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # unty
 
     def lags(self, places: Iterable[Place]) -> dict[Place, Lag]:
         """Return how far behind each partition is, without those of which that is unknown; from any thread."""
-        now_ms, found = system_clock(), {}
+        found = {}
         for place in places:
-            lag = lag_of(self._consumer, aiokafka.TopicPartition(*place), self._next.get(place), now_ms)
+            lag = lag_of(self._consumer, aiokafka.TopicPartition(*place), self._next.get(place))
             if lag is not None:
                 found[place] = lag
         return found

@@ -7,6 +7,7 @@ from typing import Any, Final
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
+from producers.clock import system_clock
 from streams.kafka.messages import Lag
 
 TOLD_MS: Final = 2_000
@@ -15,14 +16,13 @@ looks like one that is away; longer: windows are called settled for longer while
 hang."""
 
 
-def lag_of(consumer: Any, place: TopicPartition, read: int | None, now_ms: int) -> Lag | None:
+def lag_of(consumer: Any, place: TopicPartition, read: int | None) -> Lag | None:
     """Return how far behind a partition is; None if that is not known.
 
     Args:
         consumer: an `AIOKafkaConsumer`; from any thread.
         place: the partition.
         read: up to which offset it was handed over.
-        now_ms: the time.
     """
     try:
         stable, end = consumer.last_stable_offset(place), consumer.highwater(place)
@@ -31,6 +31,6 @@ def lag_of(consumer: Any, place: TopicPartition, read: int | None, now_ms: int) 
         return None  # a rebalance in the consumer's thread has just revoked it
     if stable is None or end is None or told_ms is None or read is None:
         return None
-    if stable <= read and now_ms - told_ms > TOLD_MS:
+    if stable <= read and system_clock() - told_ms > TOLD_MS:
         return None  # the broker does not answer: what came since is unknown
     return Lag(max(0, stable - read), max(0, end - stable), stable)

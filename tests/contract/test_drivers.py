@@ -37,7 +37,7 @@ class Bench:
     def topic(self, short: str, partitions: int) -> str:
         name = f"{self.prefix}{short}"
         for future in self.admin.create_topics([NewTopic(name, partitions, 1)]).values():
-            future.result(END_SECONDS)
+            future.result(30)
         return name
 
     def send(self, topic: str, partition: int, values: Sequence[str], *, transaction: str = "") -> None:

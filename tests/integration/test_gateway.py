@@ -37,7 +37,7 @@ from streams.kafka.topics import Topics
 from streams.settings import Settings
 from tests.integration.workers import Reports, System, headers
 from tests.support.certificates import Certificates
-from tests.support.deadline import END_SECONDS, until
+from tests.support.deadline import until
 from tests.support.exporter_process import until_healthy
 from tests.support.gateways import GatewayProcess
 from tests.support.services import fresh_name
@@ -94,9 +94,7 @@ def test_nothing_behind_the_gateway_knows_an_address_a_header_or_the_time_of_a_r
     reports = system.reports(40)
     ports, before_ms = [], system_clock()
     for frame in singles(reports):
-        connection = http.client.HTTPConnection(
-            "127.0.0.1", gateway.port, timeout=END_SECONDS, source_address=(CLIENT, 0)
-        )
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=120, source_address=(CLIENT, 0))
         connection.connect()
         ports.append(connection.sock.getsockname()[1])
         connection.request(
@@ -152,7 +150,7 @@ def published(system: System) -> list[Message]:
 
 
 def metrics_of(gateway: GatewayProcess) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{gateway.metrics_port}/metrics", timeout=END_SECONDS) as page:
+    with urllib.request.urlopen(f"http://127.0.0.1:{gateway.metrics_port}/metrics", timeout=60) as page:
         text: str = page.read().decode()
     assert 'thaw_gateway_reports_total{survey="' in text
     return text
@@ -335,7 +333,7 @@ def credential_of(certificate: Path, *, request_bytes: int) -> str:
 
 def posted(gateway: GatewayProcess, context: ssl.SSLContext, body: bytes) -> tuple[int, str]:
     """Send a request with TLS, and return its status and reason."""
-    connection = http.client.HTTPSConnection("127.0.0.1", gateway.port, timeout=END_SECONDS, context=context)
+    connection = http.client.HTTPSConnection("127.0.0.1", gateway.port, timeout=120, context=context)
     connection.request("POST", "/v1/frames", body, {"Content-Type": "application/octet-stream"})
     answer = connection.getresponse()
     found = answer.status, json.loads(answer.read())["reason"]
