@@ -46,7 +46,7 @@ class Bench:
         options = {"enable.idempotence": True} | ({"transactional.id": f"{topic}-{partition}"} if transaction else {})
         producer = Producer({"bootstrap.servers": self.kafka.address, "batch.num.messages": 1} | options)
         if transaction:
-            producer.init_transactions(END_SECONDS)
+            producer.init_transactions(30)
             producer.begin_transaction()
         for value in values:
             producer.produce(topic, value.encode(), partition=partition)
