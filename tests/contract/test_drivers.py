@@ -188,27 +188,6 @@ def test_two_topics_are_read_from_where_the_feed_says_without_a_gap_and_committe
         assert (line["start"], line["values"]) == (10, ["new"])
 
 
-@pytest.mark.parametrize("driver", get_args(DriverName))
-def test_nothing_is_said_of_what_waits_at_brokers_that_do_not_answer(
-    other_kafka: ApacheKafka, driver: str, topic_prefix: str, tmp_path: Path
-) -> None:
-    """What the consumer remembers of the end of a partition is no answer."""
-    bench = Bench(other_kafka, driver, topic_prefix, tmp_path)
-    topic = bench.topic("topic", 1)
-    bench.send(topic, 0, ["record"])
-    even = {f"{topic}:0": 0}
-    with bench.process(topic) as reader:
-        reader.wait_for(bench.ends(topic, 1))
-
-        def told(lags: Mapping[str, int]) -> bool:
-            return bool(reader.wait("lags")[-1]["lags"] == lags)
-
-        until(lambda: told(even), 60, "no lag")
-        with hung(other_kafka.child):
-            until(lambda: told({}), 60, "no lag to be told")
-        until(lambda: told(even), 60, "no lag to be told again")
-
-
 def test_a_worker_that_comes_back_with_other_topics_reads_them(bench: Bench) -> None:
     """Kafka gives a member that comes back under its name the partitions that it had."""
     first, second = bench.topic("first", 2), bench.topic("second", 2)
@@ -294,3 +273,24 @@ def test_a_second_process_takes_over_what_was_counted_and_nothing_else(bench: Be
                 reader.wait_for(dict.fromkeys(mine["committed"], 2))
                 reader.check_no_gap()
             assert sorted(value for place in places for value in two.values(place)) == ["late", "late"]
+
+
+@pytest.mark.parametrize("driver", get_args(DriverName))
+def test_nothing_is_said_of_what_waits_at_brokers_that_do_not_answer(
+    other_kafka: ApacheKafka, driver: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """What the consumer remembers of the end of a partition is no answer."""
+    bench = Bench(other_kafka, driver, topic_prefix, tmp_path)
+    topic = bench.topic("topic", 1)
+    bench.send(topic, 0, ["record"])
+    even = {f"{topic}:0": 0}
+    with bench.process(topic) as reader:
+        reader.wait_for(bench.ends(topic, 1))
+
+        def told(lags: Mapping[str, int]) -> bool:
+            return bool(reader.wait("lags")[-1]["lags"] == lags)
+
+        until(lambda: told(even), 60, "no lag")
+        with hung(other_kafka.child):
+            until(lambda: told({}), 60, "no lag to be told")
+        until(lambda: told(even), 60, "no lag to be told again")
