@@ -152,6 +152,30 @@ class StateLog:
             self._logger.warning("%s is up again", self._what)
 
 
+class FailureLog:
+    """Logs errors that nobody expected, of work that goes on after them: each with its traceback, one kind once.
+
+    >>> import io
+    >>> stream = io.StringIO()
+    >>> logger = logging.Logger("doctest"); logger.addHandler(logging.StreamHandler(stream))
+    >>> audit = FailureLog(logger, "the audit")
+    >>> audit.met(KeyError("a")); audit.met(KeyError("b"))
+    >>> print(stream.getvalue().strip())
+    the audit met an error that nobody expected, and goes on
+    KeyError: 'a'
+    """
+
+    def __init__(self, logger: logging.Logger, what: str) -> None:
+        self._logger, self._what = logger, what
+        self._told: set[type[Exception]] = set()
+
+    def met(self, error: Exception) -> None:
+        """Record an error."""
+        if type(error) not in self._told:
+            self._told.add(type(error))
+            self._logger.error("%s met an error that nobody expected, and goes on", self._what, exc_info=error)
+
+
 def configure(level: str = "info", format: Format = "auto", *, stream: TextIO | None = None) -> None:  # noqa: A002
     """Send all logs of this process to stderr, and rate-limit libraries that repeat their lines."""
     target = stream or sys.stderr

@@ -357,7 +357,8 @@ METRICS: tuple[Metric, ...] = (
         "thaw_worker_lag_seconds",
         "gauge",
         ("partition",),
-        "Age of the oldest record of an assigned partition that was not counted yet, at most; 0 if all were.",
+        "Age of the oldest record of an assigned partition that was not counted yet, at most; 0 if all were. Where "
+        "that is not known, the time since it was.",
     ),
     Metric(
         "worker",

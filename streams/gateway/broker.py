@@ -21,7 +21,7 @@ from producers.wire.layout import MAX_MESSAGE_BYTES, SCHEMA_HEADER
 from producers.wire.transport import Message
 from streams.kafka.errors import DENIED, Troubles
 from streams.kafka.watch import ANSWER_SECONDS, ASK_SECONDS
-from streams.logs import StateLog
+from streams.logs import FailureLog, StateLog
 from streams.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -64,6 +64,7 @@ class Broker:
         """1 if a broker acknowledged or answered when it was last used, 0 if it did not, NaN before that."""
         self._offsets: deque[tuple[int, int]] = deque(maxlen=256)
         self._state = StateLog(logger, "Kafka (for reports)")
+        self._failures = FailureLog(logger, "serving the acknowledgements of Kafka")
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="acknowledgements", daemon=True)
         self._watch: asyncio.Task[None] | None = None
@@ -94,9 +95,11 @@ class Broker:
         outcomes: list[KafkaError | None] = []
 
         def arrived(error: KafkaError | None, delivered: Delivered) -> None:
-            if error is None:
-                self._compare(delivered)
-            loop.call_soon_threadsafe(note, error)
+            try:
+                if error is None:
+                    self._compare(delivered)
+            finally:
+                loop.call_soon_threadsafe(note, error)
 
         def note(error: KafkaError | None) -> None:
             outcomes.append(error)
@@ -166,7 +169,10 @@ class Broker:
 
     def _serve(self) -> None:
         while not self._stopped.is_set():
-            self._producer.poll(_POLL_SECONDS)
+            try:
+                self._producer.poll(_POLL_SECONDS)
+            except Exception as error:
+                self._failures.met(error)  # without this thread every request would wait for ever
 
     async def _look(self) -> None:
         while True:

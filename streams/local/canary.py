@@ -25,7 +25,7 @@ from producers.simulation.fleet import BlockWindow
 from producers.wire.layout import TOKEN_NAME_BYTES
 from producers.wire.shards import shards_of
 from streams.local.token_places import token_places
-from streams.logs import StateLog
+from streams.logs import FailureLog, StateLog
 from streams.store.contract import Seen, Store, StoreCorruptError, StoreUnavailableError
 from streams.store.shape import KEEP_MS, Key, Shape
 from streams.windows.epsilon_audit import STATE, VERSION, EpsilonAudit, SpanCounts, decode_audit, encode_audit
@@ -135,6 +135,7 @@ class CanaryAuditor:
     def __init__(self, store: Store, *, clock: Clock = system_clock, look_seconds: float = LOOK_SECONDS) -> None:
         self._store, self._clock, self._look_seconds = store, clock, look_seconds
         self._state = StateLog(logger, "Redis (for the canary's audit; reports are sent all the same)")
+        self._failures = FailureLog(logger, "the canary's audit")
         self._lock = threading.Lock()
         self._watched: list[_Watched] = []
         self._closed = threading.Event()
@@ -178,6 +179,8 @@ class CanaryAuditor:
             look()
         except StoreUnavailableError as error:
             self._state.down(error)
+        except Exception as error:
+            self._failures.met(error)
         else:
             self._state.up()
 

@@ -7,7 +7,7 @@ import threading
 from typing import Any, Final
 
 from producers.simulation.run import Truths
-from streams.logs import StateLog
+from streams.logs import FailureLog, StateLog
 from streams.store.contract import StoreUnavailableError
 
 logger = logging.getLogger(__name__)
@@ -29,6 +29,7 @@ class PatientTruths:
     def __init__(self, truths: Truths, *, close_seconds: float = 3.0) -> None:
         self._truths, self._close_seconds = truths, close_seconds
         self._state = StateLog(logger, "Redis (for the simulated truth; reports are sent all the same)")
+        self._failures = FailureLog(logger, "writing the simulated truth")
         self._changed = threading.Condition()
         self._waiting: dict[_Place, dict[str, Any]] = {}
         self._closed = False
@@ -74,7 +75,10 @@ class PatientTruths:
                     if self._changed.wait_for(lambda: self._closed, RETRY_SECONDS):
                         return
                 continue
-            self._state.up()
+            except Exception as error:
+                self._failures.met(error)  # this truth is left out
+            else:
+                self._state.up()
             with self._changed:
                 if self._waiting.get(place) is truth:
                     del self._waiting[place]

@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 
 import faust
 from aiokafka import ConsumerRecord
-from aiokafka.errors import KafkaError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from streams.kafka.batches import Stamped, decode_here
 from streams.kafka.messages import FetchBatch, Item, Lag, first_offset, since
 from streams.worker.record_walk import runs_of
+from streams.worker.unread import lag_of
 
 logger = logging.getLogger(__name__)
 _STEPS = logging.getLogger("faust.batches")
@@ -214,16 +214,12 @@ class BatchApp(faust.App):
         thread.thread_loop.call_soon_threadsafe(thread._ensure_consumer()._coordinator.request_rejoin)
 
     def lags(self, partitions: Iterable[TP]) -> dict[TP, Lag]:
-        """Return how far behind each partition is; without those whose end is unknown."""
+        """Return how far behind each partition is; without those of which that is unknown."""
         consumer: Any = self.consumer
         found = {}
         for tp in partitions:
-            try:
-                reader, place = consumer._thread._ensure_consumer(), driver.ensure_aiokafka_TP(tp)
-                stable, end = reader.last_stable_offset(place), reader.highwater(place)
-            except (AssertionError, KafkaError):
-                continue  # a rebalance in the thread of aiokafka has just revoked the partition
-            read = consumer._read_offset.get(tp)
-            if stable is not None and end is not None and read is not None:
-                found[tp] = Lag(max(0, stable - read), max(0, end - stable), stable)
+            reader, read = consumer._thread._ensure_consumer(), consumer._read_offset.get(tp)
+            lag = lag_of(reader, driver.ensure_aiokafka_TP(tp), read)
+            if lag is not None:
+                found[tp] = lag
         return found

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 from prometheus_client import Gauge
 
 from producers.clock import Clock
 from streams.kafka.messages import FetchBatch, Lag
+from streams.worker.driver import LAG_SECONDS
+
+UNWATCHED_MS: Final = round(3_000 * LAG_SECONDS)
+"""A partition at which nobody looked for longer than this may have unread records. Shorter: one late look shows as a
+lag; longer: windows are called settled for longer while nothing is counted."""
 
 
 class LagAges:
@@ -17,7 +23,8 @@ class LagAges:
     Unread records are younger than the last one read, and younger than the last moment at which none was unread. Before
     the first was read, the time since the partition was assigned is all that is known. The same holds for records in
     hand, which a store that refuses them can hold up for minutes, and which are as old as the first of them: on a topic
-    with CreateTime that is what a device claims.
+    with CreateTime that is what a device claims. And the same holds for a partition of which nobody could tell how much
+    of it was read: since the thread that counts waits for the store with nothing in hand, or since no broker answers.
 
     Args:
         gauge: the metric.
@@ -31,6 +38,7 @@ class LagAges:
         self._watched_ms: dict[int, int] = {}
         self._unread_since_ms: dict[int, int] = {}
         self._in_hand_ms: dict[int, int] = {}
+        self._looked_ms: dict[int, int] = {}
 
     def watch(self, partition: int, lag: Lag) -> None:
         """Take note of how many records of a partition were not read yet."""
@@ -39,6 +47,7 @@ class LagAges:
             self._unread_since_ms.pop(partition, None)
         else:
             self._unread_since_ms[partition] = self._known_since(partition)
+        self._looked_ms[partition] = self._clock()
         self._gauge.labels(f"{self._named}{partition}").set_function(partial(self._seconds, partition))
 
     def begin(self, batches: Sequence[FetchBatch]) -> None:
@@ -55,21 +64,30 @@ class LagAges:
         for batch in batches:
             if batch.records:
                 self._note_read(batch.partition, batch.records[-1].timestamp_ms)
+            self._looked_ms[batch.partition] = self._clock()
 
     def clock_was_set(self) -> None:
         """Forget moments of the clock as it was before; until more is known, nothing is old."""
-        for known in (self._read_until_ms, self._watched_ms, self._unread_since_ms):
+        for known in self._moments:
             known.clear()
 
     def forget(self, partition: int) -> None:
         """Take note of a partition that went elsewhere."""
         self._gauge.remove(f"{self._named}{partition}")
-        for known in (self._read_until_ms, self._watched_ms, self._unread_since_ms):
+        for known in self._moments:
             known.pop(partition, None)
 
+    @property
+    def _moments(self) -> Sequence[dict[int, int]]:
+        return self._read_until_ms, self._watched_ms, self._unread_since_ms, self._looked_ms
+
     def _seconds(self, partition: int) -> float:
-        since_ms = [known[partition] for known in (self._unread_since_ms, self._in_hand_ms) if partition in known]
-        return max(0, self._clock() - min(since_ms)) / 1_000 if since_ms else 0.0
+        now_ms, looked_ms = self._clock(), self._looked_ms.get(partition)
+        known = [since.get(partition) for since in (self._unread_since_ms, self._in_hand_ms)]
+        if looked_ms is not None and now_ms - looked_ms > UNWATCHED_MS:
+            known.append(looked_ms)
+        since_ms = [moment for moment in known if moment is not None]
+        return max(0, now_ms - min(since_ms)) / 1_000 if since_ms else 0.0
 
     def _known_since(self, partition: int) -> int:
         return self._read_until_ms.get(partition, self._watched_ms.setdefault(partition, self._clock()))

@@ -53,6 +53,7 @@ from streams.worker.driver import (
 )
 from streams.worker.record_walk import runs_of
 from streams.worker.threads import start_thread
+from streams.worker.unread import lag_of
 
 logger = logging.getLogger(__name__)
 
@@ -195,16 +196,12 @@ class _Reader(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # unty
             self._call(self._consumer._coordinator.request_rejoin)
 
     def lags(self, places: Iterable[Place]) -> dict[Place, Lag]:
-        """Return how far behind each partition is, without those whose end is unknown; from any thread."""
+        """Return how far behind each partition is, without those of which that is unknown; from any thread."""
         found = {}
         for place in places:
-            tp, read = aiokafka.TopicPartition(*place), self._next.get(place)
-            try:
-                stable, end = self._consumer.last_stable_offset(tp), self._consumer.highwater(tp)
-            except (AssertionError, KafkaError):
-                continue  # just revoked
-            if stable is not None and end is not None and read is not None:
-                found[place] = Lag(max(0, stable - read), max(0, end - stable), stable)
+            lag = lag_of(self._consumer, aiokafka.TopicPartition(*place), self._next.get(place))
+            if lag is not None:
+                found[place] = lag
         return found
 
     def _call(self, action: Any) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,7 +37,7 @@ class Served:
         return f"{self.url}/?survey={self.id_of(name)}{more}"
 
     def ask(self, path: str) -> Any:
-        return json.loads(urllib.request.urlopen(self.url + path, timeout=20).read())
+        return json.loads(urllib.request.urlopen(self.url + path, timeout=BUSY * PATIENCE_SECONDS).read())
 
 
 class Site(Served):
@@ -133,3 +135,13 @@ def health_tiles(page: Page) -> dict[str, Any]:
     }"""
     tiles: dict[str, Any] = page.evaluate(script)
     return tiles
+
+
+@contextmanager
+def explained(page: Page) -> Iterator[None]:
+    """Let what fails in here say what the page showed."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"tiles: {health_tiles(page)}; banner: {page.inner_text('#banner')!r}")
+        raise

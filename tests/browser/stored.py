@@ -99,7 +99,7 @@ def store_windows(
     answers = [_values(mechanism, users, seed + i, people) for i in range(different)]
     looks = [_looks(mechanism, values, seed + i) for i, values in enumerate(answers)]
     for i, start_ms in enumerate(starts):
-        secret = store.queue.lock(survey.id, start_ms, 5_000)
+        secret = store.queue.lock(survey.id, start_ms, 60_000)
         assert secret is not None
         for part, tally, estimates in looks[i % different]:
             read_ms = start_ms + int(part * (settles_ms(survey, start_ms) - start_ms))

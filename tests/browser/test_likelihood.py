@@ -18,7 +18,7 @@ from tests.browser.pipeline import Pipeline, chromium
 from tests.browser.site import PATIENCE_MS, Site, Watched, section, wait_for_text
 from tests.browser.stored import survey_file
 from tests.integration.workers import run_thaw
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
 from tests.support.services import fresh_name
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             worker = pipeline.worker()
             behaviour = ["--scenario", "stoppers", "--seed", str(SEED), "--devices", str(DEVICES)]
             fleet = pipeline.fleet("--pace", "fast", "--windows", str(WINDOWS), "--tick-ms", "10000", *behaviour)
-            assert fleet.wait(120)
+            assert fleet.wait(END_SECONDS)
             assert fleet.returncode == 0, fleet.tail()
             _, url = pipeline.exporter()
             yield Site(pipeline, browser, url, worker)

@@ -11,7 +11,7 @@ from streams.local.kafka import ApacheKafka
 from streams.local.redis import Redis
 from streams.store.redis_rights import redis_rights
 from tests.browser.pipeline import Pipeline, chromium
-from tests.browser.site import PATIENCE_MS, PATIENCE_SECONDS, Watched, health_tiles, wait_for_live
+from tests.browser.site import PATIENCE_MS, PATIENCE_SECONDS, Watched, explained, health_tiles, wait_for_live
 from tests.support.deadline import until
 from tests.support.processes import hung
 from tests.support.services import fresh_name, running
@@ -40,7 +40,9 @@ def test_a_dead_worker_one_that_cannot_count_and_a_hung_kafka_are_shown_and_pass
         pipeline = Pipeline(other_kafka.address, redis.url, prefix, tmp_path, [SURVEY])
         try:
             first = pipeline.worker("first")
-            second = pipeline.worker("second", THAW_REDIS=f"redis://second:secret@{redis.address}/0")
+            # It waits for the whole test: nobody would start it again.
+            redis_of_second = f"redis://second:secret@{redis.address}/0"
+            second = pipeline.worker("second", THAW_REDIS=redis_of_second, THAW_PATIENCE_SECONDS="3600")
             _, url = pipeline.exporter()
             pipeline.fleet("--devices", "2000", "--seed", "3", "--no-truth")
             page = browser.new_context(locale="en-US").new_page()
@@ -57,22 +59,23 @@ def test_a_dead_worker_one_that_cannot_count_and_a_hung_kafka_are_shown_and_pass
             until(
                 lambda: all("assigned" in one.log.read_text() for one in both), PATIENCE_SECONDS, "both to have reports"
             )
-            until(lambda: tile("workers", "ok", "2 workers"), PATIENCE_SECONDS, "two workers", poll_seconds=0.2)
-            page.wait_for_selector('.survey-card[data-freshness="fresh"]')
-            allow(client, f"~{prefix}thaw:v1:{{workers}}:*", f"%R~{prefix}*")
-            first.kill()
-            tells.begin()
-            tells.seen(ROW, "tile of workers", lambda: tile("workers", "warn", "1 of 2", "first"), poll_seconds=0.2)
-            until(lambda: tile("lag", "bad", "behind"), PATIENCE_SECONDS, "estimates that are behind", poll_seconds=0.2)
-            assert "Estimates are " in page.inner_text("#banner")
-            with hung(other_kafka.child):
+            with explained(page):
+                until(lambda: tile("workers", "ok", "2 workers"), PATIENCE_SECONDS, "two workers", poll_seconds=0.2)
+                page.wait_for_selector('.survey-card[data-freshness="fresh"]')
+                allow(client, f"~{prefix}thaw:v1:{{workers}}:*", f"%R~{prefix}*")
+                first.kill()
                 tells.begin()
-                tells.seen(ROW, "tile of workers", lambda: tile("workers", "bad", "Kafka"), poll_seconds=0.2)
-                assert "Kafka does not answer second" in page.inner_text("#banner")
-            allow(client, f"~{prefix}*")
-            pipeline.worker("first")
-            until(lambda: tile("workers", "ok", "2 workers"), PATIENCE_SECONDS, "two workers again", poll_seconds=0.2)
-            wait_for_live(page)
-            watched.assert_quiet()
+                tells.seen(ROW, "tile of workers", lambda: tile("workers", "warn", "1 of 2", "first"), poll_seconds=0.2)
+                until(lambda: tile("lag", "bad", "behind"), PATIENCE_SECONDS, "a red tile of lag", poll_seconds=0.2)
+                assert "Estimates are " in page.inner_text("#banner")
+                with hung(other_kafka.child):
+                    tells.begin()
+                    tells.seen(ROW, "tile of workers", lambda: tile("workers", "bad", "Kafka"), poll_seconds=0.2)
+                    assert "Kafka does not answer second" in page.inner_text("#banner")
+                allow(client, f"~{prefix}*")
+                pipeline.worker("first")
+                until(lambda: tile("workers", "ok", "2 workers"), PATIENCE_SECONDS, "both again", poll_seconds=0.2)
+                wait_for_live(page)
+                watched.assert_quiet()
         finally:
             pipeline.stop()

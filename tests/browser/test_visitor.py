@@ -14,7 +14,7 @@ import pytest
 
 from tests.browser.pipeline import chromium
 from tests.browser.site import PATIENCE_MS, Watched
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -62,7 +62,7 @@ def test_an_answer_from_the_page_is_counted_once_and_can_be_taken_back(kafka: st
             page.wait_for_selector(".answer[data-state=withdrawn]")
             context.close()
         demo.send_signal(signal.SIGINT)
-        stdout, _ = demo.communicate(timeout=180)
+        stdout, _ = demo.communicate(timeout=END_SECONDS)
     finally:
         demo.kill()
         demo.wait()

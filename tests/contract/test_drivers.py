@@ -18,7 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from streams.local.kafka import ApacheKafka
 from streams.local.process import Child
 from streams.settings import DriverName
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
+from tests.support.processes import hung
 from tests.support.segments import damage, flip_a_byte
 
 pytestmark = pytest.mark.real
@@ -49,7 +50,7 @@ class Bench:
             producer.begin_transaction()
         for value in values:
             producer.produce(topic, value.encode(), partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(END_SECONDS) == 0
         if transaction:
             (producer.commit_transaction if transaction == "commit" else producer.abort_transaction)(30)
 
@@ -75,7 +76,9 @@ class Bench:
         consumer = Consumer({"bootstrap.servers": self.kafka.address, "group.id": "unused"})
         try:
             return {
-                f"{topic}:{partition}": consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1]
+                f"{topic}:{partition}": consumer.get_watermark_offsets(
+                    TopicPartition(topic, partition), timeout=END_SECONDS
+                )[1]
                 for partition in range(partitions)
             }
         finally:
@@ -83,7 +86,7 @@ class Bench:
 
     def committed(self) -> dict[str, int]:
         asked = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(self.group)])
-        found = asked[self.group].result(30).topic_partitions
+        found = asked[self.group].result(END_SECONDS).topic_partitions
         return {f"{place.topic}:{place.partition}": place.offset for place in found}
 
 
@@ -132,7 +135,7 @@ class Reader:
 
     def stop(self) -> None:
         self.child.send_signal(signal.SIGTERM)
-        assert self.child.wait(60)
+        assert self.child.wait(END_SECONDS)
         assert self.child.returncode == 0, self.child.tail()
 
 
@@ -150,7 +153,7 @@ def test_two_topics_are_read_from_where_the_feed_says_without_a_gap_and_committe
     bench.send(first, 1, ["c"], transaction="commit")
     bench.send(first, 2, numbers)
     for future in bench.admin.delete_records([TopicPartition(first, 2, 5)]).values():
-        future.result(30)
+        future.result(END_SECONDS)
     bench.send(first, 3, ["good", "bad", "good too"])
     damage(bench.kafka, first, 3, 1, flip_a_byte)
     bench.send(second, 0, ["other"])
@@ -211,8 +214,8 @@ def test_no_record_is_left_out_while_partitions_are_assigned_again_and_again(ben
         while not done.is_set():
             producer.produce(topic, str(len(sent)).encode(), partition=len(sent) % partitions)
             sent.append(len(sent))
-            producer.flush(30)
-        assert producer.flush(30) == 0
+            producer.flush(END_SECONDS)
+        assert producer.flush(END_SECONDS) == 0
 
     with bench.process(topic) as reader:
         reader.wait("start_at")
@@ -248,7 +251,7 @@ def test_what_was_not_counted_is_not_acknowledged(bench: Bench) -> None:
     bench.send(topic, 0, ["one", "two"])
     for fail, status, told in (("restart", 75, "the plan says so"), ("error", 1, "a batch could not be counted")):
         with bench.process(topic, fail=fail) as reader:
-            assert reader.child.wait(60), "the process ends"
+            assert reader.child.wait(END_SECONDS), "the process ends"
             assert reader.child.returncode == status
             assert f"exiting with status {status}: {told}" in reader.child.log.read_text()
             assert reader.values(f"{topic}:0") == ["one", "two"]
@@ -281,3 +284,24 @@ def test_a_second_process_takes_over_what_was_counted_and_nothing_else(bench: Be
                 reader.wait_for(dict.fromkeys(mine["committed"], 2))
                 reader.check_no_gap()
             assert sorted(value for place in places for value in two.values(place)) == ["late", "late"]
+
+
+@pytest.mark.parametrize("driver", get_args(DriverName))
+def test_nothing_is_said_of_what_waits_at_brokers_that_do_not_answer(
+    other_kafka: ApacheKafka, driver: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """What the consumer remembers of the end of a partition is no answer."""
+    bench = Bench(other_kafka, driver, topic_prefix, tmp_path)
+    topic = bench.topic("topic", 1)
+    bench.send(topic, 0, ["record"])
+    even = {f"{topic}:0": 0}
+    with bench.process(topic) as reader:
+        reader.wait_for(bench.ends(topic, 1))
+
+        def told(lags: Mapping[str, int]) -> bool:
+            return bool(reader.wait("lags")[-1]["lags"] == lags)
+
+        until(lambda: told(even), 60, "no lag")
+        with hung(other_kafka.child):
+            until(lambda: told({}), 60, "no lag to be told")
+        until(lambda: told(even), 60, "no lag to be told again")

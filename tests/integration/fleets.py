@@ -20,6 +20,7 @@ from streams.local.service import StopOrder
 from streams.local.supervisor import Supervisor
 from streams.settings import load_settings
 from streams.store.redis import RedisStore
+from tests.integration.test_poison import metric
 from tests.support.deadline import until
 
 THAW = [sys.executable, "-m", "streams.cli"]
@@ -51,7 +52,8 @@ def worker_with_fleet(
     files = sorted(folder.glob("*.toml"))
     surveys = [load_survey(path) for path in files]
     flags = {"kafka": kafka, "redis": redis_url, "surveys": str(folder), "prefix": prefix, "group": prefix}
-    flags["worker_port"] = str(free_ports(1)[0])
+    [port] = free_ports(1)
+    flags["worker_port"] = str(port)
     env = {f"THAW_{name.upper()}": value for name, value in flags.items()}
     settings = load_settings(environment=env)
     Topics(settings).create(wanted(settings, surveys))
@@ -66,7 +68,12 @@ def worker_with_fleet(
             supervisor.check()
             counters = [store.log.counters(survey.id) for survey in surveys]
             counted = sum(some.applied + some.duplicate + some.outdated for some in counters)
-            return counted == sent["reports"] and not store.queue.entries()
+            # A window is queued after its counts are stored, and the worker counts its reports after that.
+            return (
+                counted == sent["reports"]
+                and metric(port, "thaw_worker_reports_total") >= counted
+                and not store.queue.entries()
+            )
 
         until(done, 120, "every report is applied and every window estimated")
         yield store, surveys, read_journals(journal)

@@ -19,6 +19,7 @@ from streams.exporter import openapi
 from streams.store.redis import RedisStore
 from streams.windows.history import encode_point
 from tests.support.clock import later
+from tests.support.deadline import END_SECONDS
 from tests.support.exporter import record_of
 from tests.support.exporter_process import start_exporter
 from tests.support.services import fresh_name
@@ -64,7 +65,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
         log = Path(folder / "exporter.log").read_text()
         assert "Traceback" not in log, log
     finally:
-        child.terminate(5)
+        child.terminate(END_SECONDS)
 
 
 @schema.parametrize()

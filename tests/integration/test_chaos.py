@@ -25,7 +25,7 @@ from tests.chaos.replica import cut_off_replica, take_over
 from tests.chaos.soak import Point, curve, flat, rss_mib
 from tests.chaos.system import DRIVERS
 from tests.integration.workers import System
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
 from tests.support.services import running
 from tests.support.telling import Tells
 
@@ -54,7 +54,7 @@ def test_kills_of_every_part_lose_nothing_and_count_nothing_twice(
 
 def handled(port: int) -> float:
     """Return how many reports a worker has counted to the end: stored, marked and acknowledged."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=END_SECONDS) as answer:
         found = re.search(r"^thaw_worker_reports_total (\S+)", answer.read().decode(), re.MULTILINE)
     return float(found[1]) if found else 0.0
 
@@ -74,7 +74,7 @@ def test_a_worker_at_rest_reads_again_what_a_power_cut_took(kafka: str, topic_pr
             assert aof.cut_anywhere(redis.folder, random.Random(1)) > 0
             redis.start()
             assert system.tally() != reports.tally(), "the cut took something"
-            assert worker.wait(60), "it notices by itself"
+            assert worker.wait(END_SECONDS), "it notices by itself"
             assert worker.returncode == 75
             assert "stored offset regressed" in worker.log.read_text()
         with system.worker() as again:
@@ -99,7 +99,7 @@ def test_a_worker_reads_again_what_a_stale_replica_never_had(
             redis.start()
             tells.begin()
             assert system.tally() == first.tally(), "the replica lacks the second half"
-            assert worker.wait(60), "it notices without another report"
+            assert worker.wait(END_SECONDS), "it notices without another report"
             assert worker.returncode == 75
             tells.log("Failover to a stale replica", worker, "stored offset regressed")
         with system.worker() as again:

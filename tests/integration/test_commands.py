@@ -20,7 +20,7 @@ from streams.local.redis import Redis
 from streams.settings import Settings
 from streams.store.connect import open_truths
 from tests.integration.workers import THAW
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
 from tests.support.processes import hung
 from tests.support.services import running
 from tests.support.surveys import survey_text
@@ -53,7 +53,7 @@ def test_an_unreachable_broker_is_told_by_every_command_that_needs_one(tmp_path:
         for command in commands
     ]
     for command, process in zip(commands, processes, strict=True):
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=END_SECONDS)
         assert (process.returncode, out) == (75, ""), (command, err)
         assert "Traceback" not in err
         assert "no broker answered at 127.0.0.1:1 (" in err
@@ -62,7 +62,7 @@ def test_an_unreachable_broker_is_told_by_every_command_that_needs_one(tmp_path:
     with subprocess.Popen(
         [*THAW, *commands[0]], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as alone:
-        assert alone.wait(120) == 75
+        assert alone.wait(END_SECONDS) == 75
     tells.note("No broker answers a command", f"thaw {' '.join(commands[0])}")
 
 
@@ -126,7 +126,7 @@ def test_a_canary_fleet_goes_on_while_redis_hangs_and_while_it_is_gone(
         told(2, "up again")
         settles_after(gone_ms)
         fleet.send_signal(signal.SIGTERM)
-        assert fleet.wait(60)
+        assert fleet.wait(END_SECONDS)
         assert fleet.returncode == 0, fleet.tail()
     finally:
         fleet.kill()

@@ -20,7 +20,7 @@ from producers.wire.transport import Message
 from streams.windows.record import decode_estimate
 from tests.integration.workers import System, newest_open_window, run_thaw
 from tests.support.continuing import text_with_rungs
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
 
 pytestmark = pytest.mark.real
 
@@ -130,7 +130,7 @@ def test_devices_go_on_above_their_top_and_each_is_counted_once(
         (record,) = json.loads(printed.stdout)
         assert (record["survey"], record["users"]) == (SHORT.id, 13)
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(60), worker.tail()
+        assert worker.wait(END_SECONDS), worker.tail()
     carrier.close()
     rebuilt = run_thaw(system.settings, "rebuild", "colour")
     assert rebuilt.returncode == 0, rebuilt.stdout + rebuilt.stderr
@@ -140,7 +140,7 @@ def test_devices_go_on_above_their_top_and_each_is_counted_once(
         carrier = KafkaTransport(kafka, system.settings.reports_topic)
         carrier.send(transport.messages[:1])
         carrier.close()
-        assert behind.wait(120), behind.tail()
+        assert behind.wait(END_SECONDS), behind.tail()
         assert behind.returncode == 75, behind.tail()
         assert "another survey continues it; put its file into the folder" in behind.tail()
     assert system.tally() == expected

@@ -18,7 +18,7 @@ from producers.device.agent import Device
 from producers.device.cards import CardError, Cards
 from producers.survey.survey import load_survey
 from streams.local.process import Child, free_ports
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
 from tests.support.exporter_process import until_healthy
 from tests.support.transports import MemoryTransport
 
@@ -89,7 +89,7 @@ def test_kills_deal_no_card_twice_and_nobody_two_cards(dealing: Dealing, tmp_pat
 
         def answer() -> dict[str, int] | None:
             try:
-                with urllib.request.urlopen(request, timeout=10) as found:
+                with urllib.request.urlopen(request, timeout=END_SECONDS) as found:
                     return dict(json.loads(found.read()))
             except OSError:
                 return None
@@ -103,7 +103,7 @@ def test_kills_deal_no_card_twice_and_nobody_two_cards(dealing: Dealing, tmp_pat
         asking = [people.submit(asks, person) for person in range(PEOPLE)]
         for _ in range(KILLS):
             for _ in range(PEOPLE // (KILLS + 1)):
-                assert answered.acquire(timeout=120)
+                assert answered.acquire(timeout=END_SECONDS)
             dealing.child.kill()
             dealing.start()
         dealt = [one.result() for one in asking]

@@ -21,7 +21,7 @@ from streams.store.shape import Shape
 from streams.windows.record import decode_estimate
 from tests.integration.test_dealer import SURVEY, Dealing
 from tests.integration.workers import THAW, System
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
 from tests.support.stats import assert_normal
 
 pytestmark = pytest.mark.real
@@ -69,10 +69,10 @@ def test_devices_ask_before_they_answer_and_kills_of_dealer_and_fleet_deal_nothi
             dealing.start()
             until(counted, 60, "answers")
             os.kill(running.pid, signal.SIGKILL)
-            running.wait(10)
+            running.wait(END_SECONDS)
             before = dealt(tmp_path, starts[0])
             running = start_fleet()
-            assert running.wait(120)
+            assert running.wait(END_SECONDS)
             assert running.returncode == 0, running.tail()
             cards = [dealt(tmp_path, start_ms) for start_ms in starts]
         finally:

@@ -17,6 +17,7 @@ from streams.store.connect import open_store
 from streams.store.counters import Counters
 from streams.windows.record import make_record
 from streams.worker_metrics import worker_metrics
+from tests.support.deadline import END_SECONDS
 from tests.support.exporter_process import start_exporter
 from tests.support.services import missing
 from tests.support.surveys import survey, survey_text
@@ -30,7 +31,7 @@ def check_metrics(text: str) -> None:
     if program is None:
         missing("promtool is not installed; Debian's package prometheus has it")
     judged = subprocess.run(
-        [str(program), "check", "metrics"], input=text, capture_output=True, text=True, timeout=30, check=False
+        [str(program), "check", "metrics"], input=text, capture_output=True, text=True, timeout=END_SECONDS, check=False
     )
     assert (judged.returncode, judged.stdout, judged.stderr) == (0, "", "")
 
@@ -50,7 +51,7 @@ def test_the_exporter_serves_what_is_in_redis(redis_url: str, topic_prefix: str,
         read_ms=window_ms,
         computed_ms=window_ms + 1,
     )
-    secret = store.queue.lock(colour.id, window_ms, 5_000)
+    secret = store.queue.lock(colour.id, window_ms, 60_000)
     assert secret is not None
     assert store.estimates.save(colour.id, window_ms, secret, record.encode(), window_ms + 600_000)
     store.log.count(colour.id, window_ms, Counters(expired=1, rejected={"rung": 2}), window_ms + 600_000)
@@ -58,7 +59,7 @@ def test_the_exporter_serves_what_is_in_redis(redis_url: str, topic_prefix: str,
     try:
 
         def get(path: str) -> str:
-            return str(urllib.request.urlopen(f"{url}{path}", timeout=30).read().decode())
+            return str(urllib.request.urlopen(f"{url}{path}", timeout=END_SECONDS).read().decode())
 
         assert get("/healthz") == "ok\n"
         text = get("/metrics")
@@ -68,7 +69,7 @@ def test_the_exporter_serves_what_is_in_redis(redis_url: str, topic_prefix: str,
         assert colour.id in get("/api/v1/surveys")
         assert f'"window_start_ms":{window_ms}' in get(f"/api/v1/surveys/{colour.id}/windows")
         assert get("/").startswith("<!doctype html>")
-        exporter.terminate(20)
+        exporter.terminate(END_SECONDS)
         assert exporter.returncode == 0, exporter.tail()
     finally:
         exporter.kill()

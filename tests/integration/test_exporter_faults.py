@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import signal
 import sys
@@ -18,12 +19,15 @@ from typing import Any
 import pytest
 
 from streams.cli.exporter import REDIS_SECONDS
+from streams.exporter.health import LAG_LEAST_MS
 from streams.local.kafka import ApacheKafka
 from streams.local.process import Child, free_ports
 from streams.local.redis import Redis
 from streams.settings import Settings
 from streams.store.connect import open_store
-from tests.support.deadline import until
+from streams.worker.lag_age import UNWATCHED_MS
+from tests.integration.workers import System
+from tests.support.deadline import END_SECONDS, until
 from tests.support.exporter import record_of
 from tests.support.processes import hung
 from tests.support.prometheus import Prometheus
@@ -63,6 +67,11 @@ class Exporter:
 
     def health(self) -> dict[str, Any]:
         return dict(json.loads(self.get("/api/v1/health")[1] or "{}"))
+
+    def healthy(self) -> dict[str, Any]:
+        """Return the health if the store was read, else nothing: it answers before its first look is done."""
+        found = self.health()
+        return found if found.get("store") == "up" else {}
 
     def until_status(self, path: str, status: int) -> str:
         return until(lambda: [body for found, body in [self.get(path)] if found == status], LIMIT_SECONDS, path)[0]
@@ -118,7 +127,9 @@ def test_a_redis_that_hangs_delays_nobody_and_is_named(tmp_path: Path, tells: Te
                 assert (health["status"], health["store"], health["kafka"]) == ("down", "down", "unknown")
                 assert (health["dirty_windows"], health["reports"], health["workers_alive"]) == (None, {}, None)
                 assert [entry["state"] for entry in health["surveys"]] == ["unknown"]
-                with urllib.request.urlopen(f"http://127.0.0.1:{served.port}/api/v1/events", timeout=60) as stream:
+                with urllib.request.urlopen(
+                    f"http://127.0.0.1:{served.port}/api/v1/events", timeout=END_SECONDS
+                ) as stream:
                     events = [line for line in stream_lines(stream, b"data: ", 3) if b'"status":"down"' in line]
                 assert len(events) == 3, "the page hears that the exporter lives and Redis does not"
             assert served.until_status("/healthz", 200) == "ok\n"
@@ -141,7 +152,8 @@ def test_a_kafka_that_hangs_is_named_by_the_workers(
 ) -> None:
     prefix = f"{fresh_name()}."
     with exporter(tmp_path, redis_url, THAW_PREFIX=prefix) as served:
-        assert (served.health()["kafka"], served.health()["workers_alive"]) == ("unknown", 0)
+        health = until(lambda: served.healthy(), LIMIT_SECONDS, "a first look at Redis")
+        assert (health["kafka"], health["workers_alive"]) == ("unknown", 0)
         env = {
             "THAW_REDIS": redis_url,
             "THAW_KAFKA": other_kafka.address,
@@ -176,6 +188,35 @@ def test_a_kafka_that_hangs_is_named_by_the_workers(
         tells.begin()
         tells.seen("A worker dies while others live", "/api/v1/health", lambda: served.health()["workers_dead"] == 1)
         assert '\nthaw_workers{state="dead"} 1.0\n' in served.get("/metrics")[1]
+
+
+def test_workers_are_behind_what_brokers_that_hang_may_have(
+    other_kafka: ApacheKafka, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """A worker that has read everything cannot know what came since: that is neither 0 s behind nor settled."""
+    folder = tmp_path / "worker"
+    folder.mkdir()
+    system = System(other_kafka.address, redis_url, topic_prefix, folder)
+    system.create_topics()
+    with exporter(tmp_path, redis_url, THAW_PREFIX=topic_prefix) as served, system.worker() as worker:
+
+        def lag(health: dict[str, Any]) -> float:
+            worker.check()
+            found = health.get("lag_seconds")
+            return math.inf if found is None else float(found)
+
+        def even() -> bool:
+            return lag(served.healthy()) < UNWATCHED_MS / 1_000
+
+        def behind() -> bool:
+            health = served.healthy()
+            seen = [health.get(name) for name in ("kafka", "workers_alive", "lag_records")]
+            return seen == ["down", 1, 0] and LAG_LEAST_MS / 1_000 < lag(health) < math.inf
+
+        until(even, LIMIT_SECONDS, "all to be read")
+        with hung(other_kafka.child):
+            until(behind, LIMIT_SECONDS, "a lag of nobody knows how many records")
+        until(even, LIMIT_SECONDS, "all to be read again")
 
 
 def test_a_prometheus_that_hangs_is_named_and_delays_nobody(redis_url: str, tmp_path: Path, tells: Tells) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from http.client import HTTPException
 from pathlib import Path
@@ -10,9 +11,12 @@ import pytest
 
 from producers.wire.http import HttpTransport
 from producers.wire.transport import Message, TransportError
+from streams.gateway.broker import Broker
+from streams.kafka.topics import Topics, wanted
 from streams.local.kafka import ApacheKafka
+from streams.settings import Settings
 from tests.integration.workers import Reports, System
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
 from tests.support.gateways import GatewayProcess
 from tests.support.processes import hung
 from tests.support.telling import Tells
@@ -46,7 +50,7 @@ def test_what_waits_in_a_gateway_that_is_killed_is_sent_again_and_counted_once(
     try:
         until(lambda: gateway.metric("thaw_gateway_held_bytes") > 0, 60, "the request to be held")
         gateway.child.kill()
-        waiting.join(60)
+        waiting.join(END_SECONDS)
         [told] = heard
         assert isinstance(told, Exception), "no answer: the client does not know, and sends the same bytes again"
         gateway.start()
@@ -55,7 +59,7 @@ def test_what_waits_in_a_gateway_that_is_killed_is_sent_again_and_counted_once(
         waiting.start()
         until(lambda: gateway.metric("thaw_gateway_held_bytes") > 0, 60, "the request to be held again")
         assert gateway.post(body_of(second))[0] == 200
-        waiting.join(60)
+        waiting.join(END_SECONDS)
         # And once more, as a client does whose confirmation was lost.
         assert [answer[0] for answer in heard if isinstance(answer, tuple)] == [200]
         assert gateway.post(body_of(first) + body_of(second))[0] == 200
@@ -103,3 +107,28 @@ def test_a_broker_that_is_away_is_told_and_the_same_bytes_are_counted_once_when_
     finally:
         device.close()
         gateway.stop()
+
+
+def test_an_error_in_an_acknowledgement_leaves_no_request_waiting(
+    kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Settings(kafka=kafka, prefix=topic_prefix)
+    Topics(settings).create(wanted(settings, []))
+
+    def failing(_broker: Broker, _delivered: object) -> None:
+        raise ValueError("nobody knows why")
+
+    monkeypatch.setattr(Broker, "_compare", failing)
+
+    async def send() -> None:
+        broker = Broker(settings)
+        await broker.start()
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                for _ in range(2):
+                    await broker.send([Message(partition, b"frame") for partition in range(3)])
+        finally:
+            await broker.stop()
+
+    asyncio.run(send())
+    assert len([record for record in caplog.records if "goes on" in record.message]) == 1, "one kind is told once"

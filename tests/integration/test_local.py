@@ -24,7 +24,7 @@ from streams.local.supervisor import Supervisor
 from streams.settings import Settings
 from tests.chaos.system import Broker
 from tests.chaos.transactions import places
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
 from tests.support.prometheus import Prometheus
 from tests.support.services import missing, running
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.real
 def create_topic(address: str, topic: str, partitions: int) -> None:
     # The client must outlive the request: its end cancels what is under way.
     admin = AdminClient({"bootstrap.servers": address})
-    admin.create_topics([NewTopic(topic, partitions)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions)])[topic].result(END_SECONDS)
 
 
 def produce(address: str, topic: str, value: bytes, *, partition: int = 0, timestamp_ms: int = 0) -> None:
@@ -47,7 +47,7 @@ def produce(address: str, topic: str, value: bytes, *, partition: int = 0, times
         timestamp=timestamp_ms,
         on_delivery=lambda error, _: failures.append(error),
     )
-    assert producer.flush(30) == 0
+    assert producer.flush(END_SECONDS) == 0
     assert failures == [None]
 
 
@@ -137,12 +137,12 @@ def test_kafka_stamps_messages_with_its_own_time(kafka: str, topic_prefix: str) 
 def commit_everywhere(address: str, topic: str, partitions: int) -> None:
     """Commit a transaction with a record in every partition."""
     producer = Producer({"bootstrap.servers": address, "transactional.id": topic, "log_level": 0})
-    producer.init_transactions(60)
+    producer.init_transactions(END_SECONDS)
     producer.begin_transaction()
     for partition in range(partitions):
         producer.produce(topic, b"committed", partition=partition)
-    producer.flush(60)
-    producer.commit_transaction(60)
+    producer.flush(END_SECONDS)
+    producer.commit_transaction(END_SECONDS)
 
 
 def test_a_killed_kafka_comes_back_with_its_address_its_messages_and_the_ends_of_transactions(kafka: str) -> None:
@@ -211,7 +211,7 @@ def test_the_embedded_broker_has_the_partitions_asked_for() -> None:
             broker.create_topic("later", 3)
         with pytest.raises(ValueError, match="expected NAME:PARTITIONS"):
             broker.create_topic("none", 0)
-        topics = AdminClient({"bootstrap.servers": broker.address}).list_topics(timeout=30).topics
+        topics = AdminClient({"bootstrap.servers": broker.address}).list_topics(timeout=END_SECONDS).topics
         assert {name: len(topic.partitions) for name, topic in topics.items()} == {"thaw.reports.v1": 8, "later": 3}
         produce(broker.address, "later", b"hello", partition=2)
         assert first_message(broker.address, "later")[0] == b"hello"
@@ -224,7 +224,7 @@ def test_an_external_broker_is_waited_for_and_left_alone(kafka: str) -> None:
         assert broker.alive()
         with pytest.raises(ServiceError, match="was not started here"):
             broker.kill()
-    assert AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=30).brokers
+    assert AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=END_SECONDS).brokers
 
 
 def test_an_external_broker_that_does_not_answer_is_told_with_its_address() -> None:
@@ -235,7 +235,7 @@ def test_an_external_broker_that_does_not_answer_is_told_with_its_address() -> N
 
 def test_prometheus_reads_its_configuration_again() -> None:
     def interval() -> str:
-        with urllib.request.urlopen(f"{service.url}/api/v1/status/config", timeout=30) as answer:
+        with urllib.request.urlopen(f"{service.url}/api/v1/status/config", timeout=END_SECONDS) as answer:
             text: str = json.load(answer)["data"]["yaml"]
         return text
 
@@ -251,12 +251,12 @@ def test_make_kafka_prints_an_address_and_ends_with_sigterm(kafka: str) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
-        assert AdminClient({"bootstrap.servers": address}).list_topics(timeout=30).brokers
+        assert AdminClient({"bootstrap.servers": address}).list_topics(timeout=END_SECONDS).brokers
         children = Path(f"/proc/{process.pid}/task").glob("*/children")
         pids = [int(pid) for path in children for pid in path.read_text().split()]
         assert pids
         os.kill(process.pid, signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(END_SECONDS) == 0
     assert all(gone(pid) for pid in pids)
 
 

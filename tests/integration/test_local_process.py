@@ -10,7 +10,7 @@ from streams.local.kafka import ApacheKafka, EmbeddedKafka, ExternalKafka, find_
 from streams.local.process import Child, ChildDied, NotReady, RunFolder, ServiceMissing, free_ports, wait_until_ready
 from streams.local.service import StopOrder
 from streams.local.supervisor import Supervisor
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
 
 IDLE = "import time\ntime.sleep(600)"
 READY_THEN_IDLE = "print('ready', flush=True)\n" + IDLE
@@ -68,7 +68,7 @@ def test_the_folder_of_a_run_goes_with_it() -> None:
 
 def test_a_child_that_does_not_listen_is_killed_and_leaves_time_for_the_others(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
-    with Supervisor(stop_seconds=2) as supervisor:
+    with Supervisor(stop_seconds=6) as supervisor:
         deaf = supervisor.run("deaf", python(DEAF), order=StopOrder.FLEET)
         polite = supervisor.run("polite", python(NOTES_ITS_END, str(notes), "polite"), order=StopOrder.WORKER)
         assert first_line(deaf) == first_line(polite) == "ready"
@@ -81,7 +81,7 @@ def test_a_child_that_dies_is_told_with_the_end_of_its_log() -> None:
     with Supervisor() as supervisor:
         code = "import sys\nfor n in range(100): print('line', n)\nsys.exit(3)"
         child = supervisor.run("worker", python(code), order=StopOrder.WORKER)
-        assert child.wait(30)
+        assert child.wait(END_SECONDS)
         with pytest.raises(ChildDied, match=r"worker \(process \d+\) ended with status 3 .*") as caught:
             supervisor.check()
         assert "line 99" in str(caught.value)
@@ -93,7 +93,7 @@ def test_a_child_that_dies_is_told_with_the_end_of_its_log() -> None:
 def test_a_program_that_does_not_exist_is_told_by_name() -> None:
     with Supervisor() as supervisor:
         child = supervisor.run("nobody", ["/no/such/program"], order=StopOrder.WORKER)
-        assert child.wait(30)
+        assert child.wait(END_SECONDS)
         with pytest.raises(ChildDied, match=r"(?s)status 127 .*cannot run /no/such/program: No such file"):
             child.check()
 
@@ -125,7 +125,7 @@ def test_a_child_outlives_the_thread_that_asked_for_it() -> None:
         thread.start()
         thread.join()
         # Ended by SIGTERM in an orderly way, not by the kernel when the thread ended.
-        children[0].terminate(30)
+        children[0].terminate(END_SECONDS)
         assert children[0].returncode == 0
 
 

@@ -15,7 +15,7 @@ from streams.local.process import free_ports
 from streams.store.counters import UNDECODABLE, UNKNOWN_SURVEY
 from streams.worker.dead_letters import CUT_HEADER, DETAIL_HEADER, OFFSET_HEADER, REASON_HEADER
 from tests.integration.workers import Reports, System, headers, run_thaw
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
 from tests.support.segments import DAMAGES, damage
 from tests.support.telling import Tells
 
@@ -51,13 +51,13 @@ def send(system: System, messages: Mapping[int, Sequence[bytes | None]], **optio
     for partition, values in messages.items():
         for value in values:
             producer.produce(system.settings.reports_topic, value, partition=partition, on_delivery=arrived)
-    assert producer.flush(30) == 0
+    assert producer.flush(END_SECONDS) == 0
     assert not errors, errors[0].str()
 
 
 def metric(port: int, name: str) -> float:
     """Return the sum of a metric over its labels."""
-    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read().decode()
+    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=END_SECONDS).read().decode()
     lines = [line for line in text.splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
@@ -136,7 +136,7 @@ def test_only_committed_records_count_and_the_lag_returns_to_0(system: System) -
 
     def transaction(name: str) -> Producer:
         producer = Producer(librdkafka_options(system.settings) | {"transactional.id": f"{topic}-{name}"})
-        producer.init_transactions(30)
+        producer.init_transactions(END_SECONDS)
         return producer
 
     def produce(producer: Producer, some: Reports) -> None:
@@ -144,7 +144,7 @@ def test_only_committed_records_count_and_the_lag_returns_to_0(system: System) -
         for partition, values in some.messages(8, limit_bytes=2_048).items():
             for value in values:
                 producer.produce(topic, value, partition=partition)
-        producer.flush(30)
+        producer.flush(END_SECONDS)
 
     [port] = free_ports(1)
     with system.worker(port=port) as worker:
@@ -161,7 +161,7 @@ def test_only_committed_records_count_and_the_lag_returns_to_0(system: System) -
         assert system.tally() == committed.tally()
         rebuilt = run_thaw(system.settings, "rebuild", "colour", "--json")
         assert rebuilt.returncode == 0, rebuilt.stdout
-        waiting.commit_transaction(30)
+        waiting.commit_transaction(END_SECONDS)
         expected = committed.tally() + open_.tally() + plain.tally()
         system.wait_for_tally(expected, worker)
         until(lambda: metric(port, "thaw_worker_lag_records") == 0, 30, "no lag")

@@ -24,7 +24,7 @@ from streams.store.redis_rights import redis_rights
 from streams.windows.likelihood import Likelihoods
 from tests.integration.test_poison import metric
 from tests.integration.workers import THAW
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
 from tests.support.secured_kafka import SecuredKafka, password_of
 from tests.support.services import fresh_name, running
 from tests.support.surveys import survey_text
@@ -75,7 +75,7 @@ def start(settings: Settings, *arguments: str, **env: str) -> subprocess.Popen[s
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=END_SECONDS)
     assert "Traceback" not in err
     return process.returncode, out, err
 

@@ -25,7 +25,7 @@ from producers.wire.kafka import KafkaTransport
 from streams.kafka.topics import Topics
 from streams.local.process import Child, free_ports
 from tests.integration.workers import MINUTE_MS, System
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
 
 pytestmark = pytest.mark.real
 
@@ -93,7 +93,7 @@ def topic_dump(system: System, topic: str, count: int) -> bytes:
 
 
 def fetch(port: int, path: str) -> bytes:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=END_SECONDS) as answer:
         body: bytes = answer.read()
     return body
 

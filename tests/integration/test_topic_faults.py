@@ -24,7 +24,7 @@ from streams.local.kafka import ApacheKafka
 from streams.local.process import Child, free_ports
 from tests.integration.test_poison import metric, send
 from tests.integration.workers import System, run_thaw
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
 from tests.support.telling import Tells
 
 pytestmark = pytest.mark.real
@@ -80,13 +80,13 @@ def test_unread_records_that_are_deleted_are_told_at_once(system: System, admin:
     with system.worker(port=port) as worker:
         system.produce(reports.messages(8))
         system.wait_for_tally(reports.tally(), worker)
-        worker.terminate(30)
+        worker.terminate(END_SECONDS)
     lost = system.reports(400, seed=2).messages(8, limit_bytes=1)
     system.produce(lost)
     ends = {partition: len(values) + 1 for partition, values in lost.items()}
     places = [TopicPartition(topic, partition, end) for partition, end in ends.items()]
     for future in admin.delete_records(places).values():
-        future.result(30)
+        future.result(END_SECONDS)
     with system.worker(port=port) as worker:
         # Without a new record.
         tells.log("Unread records deleted", worker, "were deleted unread and are not counted", after="assigned")
@@ -107,15 +107,15 @@ def test_create_time_more_partitions_and_a_topic_made_again(system: System, admi
         system.produce(reports.messages(8))
         system.wait_for_tally(reports.tally(), worker)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result(30)
+        admin.incremental_alter_configs([resource])[resource].result(END_SECONDS)
         tells.begin()
         tells.log("CreateTime on the topic", worker, "message.timestamp.type CreateTime")
         until(lambda: metric(port, "thaw_worker_topic_faults") == 1, 30, "the fault as a metric")
 
-        admin.create_partitions([NewPartitions(topic, 16)])[topic].result(30)
+        admin.create_partitions([NewPartitions(topic, 16)])[topic].result(END_SECONDS)
         tells.begin()
         tells.log("Partitions added", worker, "has 16 partitions now")
-        assert worker.wait(30)
+        assert worker.wait(END_SECONDS)
         assert worker.returncode == 75
         assert "has 16 partitions now, THAW_PARTITIONS is 8" in worker.tail()
     for command in (["rebuild", "colour"], ["deadletters", "replay"]):
@@ -128,7 +128,7 @@ def test_create_time_more_partitions_and_a_topic_made_again(system: System, admi
 
     with system.worker(port=port, partitions=16) as worker:
         until(says(worker, "assigned"), 60, "partitions")
-        admin.delete_topics([topic])[topic].result(30)
+        admin.delete_topics([topic])[topic].result(END_SECONDS)
         tells.begin()
         tells.log("The topic of reports deleted", worker, "is gone; create it with `thaw topics create`")
 
@@ -137,7 +137,7 @@ def test_create_time_more_partitions_and_a_topic_made_again(system: System, admi
             return True
 
         until(again, 30, "the topic again", poll_seconds=1)
-        assert worker.wait(60)
+        assert worker.wait(END_SECONDS)
         assert worker.returncode == 75, worker.tail()
     more = system.reports(300, seed=3)
     # A producer of its own: the other one may still know the old topic.
@@ -160,11 +160,11 @@ def test_two_clusters_do_not_share_a_prefix(system: System, other_kafka: ApacheK
     with system.worker() as worker:
         system.produce(reports.messages(8))
         system.wait_for_tally(reports.tally(), worker)
-        worker.terminate(30)
+        worker.terminate(END_SECONDS)
     other = replace(system.settings, kafka=other_kafka.address)
     Topics(other).create(wanted(other, [system.survey]))
     ids = [
-        AdminClient(librdkafka_options(settings)).list_topics(timeout=30).cluster_id
+        AdminClient(librdkafka_options(settings)).list_topics(timeout=END_SECONDS).cluster_id
         for settings in (system.settings, other)
     ]
     for command, danger in (

@@ -37,9 +37,13 @@ def test_what_waits_behind_a_hanging_transaction_is_told_and_counted_when_it_is_
         until(lambda: metric(port, "thaw_worker_lag_records") == 0, 30, "all that can be read")
         assert metric(port, "thaw_worker_transaction_open_seconds") > 5
         waiting = len(never.messages(8)[3]) + len(behind.messages(8)[3])
-        assert metric(port, "thaw_worker_uncommitted_records") == waiting
-        [beat] = system.store.heartbeats.read()
-        assert beat.uncommitted_records == waiting
+        until(lambda: metric(port, "thaw_worker_uncommitted_records") == waiting, 30, "all that waits as a metric")
+
+        def heard() -> bool:
+            [beat] = system.store.heartbeats.read()
+            return beat.uncommitted_records == waiting
+
+        until(heard, 30, "all that waits in the heartbeat")
         # What chaos sees of it: one partition that cannot be read to its end, and messages that nobody lost.
         found = places(system.settings)
         assert found[3] == Place(offset, offset + waiting)

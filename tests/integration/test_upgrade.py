@@ -14,7 +14,7 @@ from streams.store.shape import Shape
 from streams.worker.dead_letters import REASON_HEADER
 from tests.integration.commands import Thaw, commands
 from tests.integration.workers import System, headers, run_thaw
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
 from tests.support.next_version import to_next
 
 pytestmark = pytest.mark.real
@@ -59,7 +59,7 @@ def test_frames_of_a_newer_version_wait_as_dead_letters_for_the_upgrade(
         vain = thaw("deadletters", "replay", "--json")
         assert (vain.status, json.loads(vain.out)["still_dead"]) == (1, {"version": letters})
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(30)
+        assert worker.wait(END_SECONDS)
 
     with system.worker(command=NEXT) as worker:
         planned = run_thaw(system.settings, "deadletters", "replay", "--dry-run", "--json", command=NEXT)
@@ -75,7 +75,7 @@ def test_frames_of_a_newer_version_wait_as_dead_letters_for_the_upgrade(
         everything = old.tally() + new.tally() + more.tally()
         system.wait_for_tally(everything, worker)
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(30)
+        assert worker.wait(END_SECONDS)
 
     monkeypatch.setattr("streams.store.redis_connection.VERSION", "v2")
     other_keys = RedisStore.connect(system.settings.redis, prefix=system.settings.prefix)

@@ -26,7 +26,7 @@ from streams.windows.record import decode_estimate
 from streams.worker.dead_letters import OFFSET_HEADER, REASON_HEADER
 from tests.integration.workers import MINUTE_MS, Reports, System, headers, run_thaw
 from tests.support.collector import Collector
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
 from tests.support.old_worker import LOOKED
 from tests.support.services import running
 from tests.support.telling import Tells
@@ -96,7 +96,7 @@ def count_and_look(system: System, reports: Reports, port: int) -> None:
 
         def scraped(text: str) -> Callable[[], bool]:
             address = f"http://127.0.0.1:{port}/metrics"
-            return lambda: text in urllib.request.urlopen(address, timeout=30).read().decode()
+            return lambda: text in urllib.request.urlopen(address, timeout=END_SECONDS).read().decode()
 
         for partition in range(8):
             until(scraped(f'thaw_worker_lag_records{{partition="{partition}"}} 0.0'), 60, "no lag")
@@ -104,7 +104,7 @@ def count_and_look(system: System, reports: Reports, port: int) -> None:
         until(lambda: not scraped("thaw_worker_latency_seconds_count 0.0")(), 60, "latencies")
 
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(30)
+        assert worker.wait(END_SECONDS)
         assert worker.returncode == 0, worker.tail()
 
 
@@ -213,7 +213,7 @@ def test_two_workers_share_the_partitions_and_take_over_from_each_other(system: 
         system.produce(parts[0].messages(8, limit_bytes=8_192))
         system.wait_for_tally(parts[0].tally(), one)
         looks = two.log.read_text().count(LOOKED)
-        one.terminate(30)
+        one.terminate(END_SECONDS)
         assert one.returncode == 0
         system.produce(parts[1].messages(8, limit_bytes=8_192))
         system.wait_for_tally(reports.tally(), two)
@@ -257,7 +257,7 @@ def test_a_worker_that_is_told_to_stop_while_redis_is_away_exits_with_75(
             system.produce(reports.messages(8))
             until(lambda: "retrying, last batch not acknowledged" in worker.log.read_text(), 30, "the worker to wait")
             worker.send_signal(signal.SIGTERM)
-            assert worker.wait(30)
+            assert worker.wait(END_SECONDS)
             assert worker.returncode == 75
         redis.restart()
         with system.worker() as again:
@@ -272,7 +272,7 @@ def test_a_worker_waits_for_the_broker_and_for_the_topics(
     with system.worker(kafka=f"127.0.0.1:{nobody}") as worker:
         until(lambda: "Kafka is down: no broker answered" in worker.log.read_text(), 30, "the worker to say so")
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(30)
+        assert worker.wait(END_SECONDS)
         assert worker.returncode == 75
     with system.worker() as worker:
         until(

@@ -25,7 +25,7 @@ from streams.store.connect import open_store
 from streams.store.contract import StoreError
 from streams.store.redis import RedisStore
 from streams.store.shape import Shape
-from tests.support.deadline import until
+from tests.support.deadline import END_SECONDS, until
 from tests.support.surveys import survey_text
 
 MINUTE_MS = 60_000
@@ -116,7 +116,7 @@ class System:
         for partition, values in messages.items():
             for value in values:
                 self._producer.produce(self.settings.reports_topic, value, partition=partition)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(END_SECONDS) == 0
 
     @contextmanager
     def worker(
@@ -203,6 +203,6 @@ def run_thaw(
         env={**os.environ, **told, **env},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=END_SECONDS,
         check=False,
     )

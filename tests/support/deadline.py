@@ -10,6 +10,10 @@ Result = TypeVar("Result")
 # larger one only delays the report of a failure.
 BUSY = 4
 
+# How long a process may take to end, a request to be answered, or a broker to do what an administrator asks, where
+# `until` is not what waits. Used up only by a test that fails.
+END_SECONDS = 60 * BUSY
+
 
 def until(
     condition: Callable[[], Result | None], deadline_seconds: float, what: str, *, poll_seconds: float = 0.02

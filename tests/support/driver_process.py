@@ -59,8 +59,7 @@ class NotingFeed:
                 threading.Event().wait()
 
     def watch_lag(self, lags: Mapping[Place, Lag], now_ms: int) -> None:  # noqa: ARG002  # of the protocol
-        if lags:
-            self._note(call="lags", lags={name(*place): lag.records for place, lag in lags.items()})
+        self._note(call="lags", lags={name(*place): lag.records for place, lag in lags.items()})
 
     def verify(self) -> None:
         self._note(call="verify")

@@ -16,9 +16,10 @@ from streams.repair import unreadable
 from streams.settings import Settings
 from streams.store import redis_connection
 from streams.store.heartbeats import SILENT_MS, TRANSACTION_TOLERATED_MS
-from streams.worker import driver, topic_watch
+from streams.worker import driver, topic_watch, unread
 from streams.worker.driver import LAG_SECONDS
 from streams.worker.heartbeat import HEARTBEAT_SECONDS
+from streams.worker.lag_age import UNWATCHED_MS
 
 LIMIT_SECONDS = 10.0
 
@@ -36,6 +37,14 @@ WATCHES = {
     "Redis hangs, seen on the page": (watcher.LOOK_SECONDS, REDIS_SECONDS),
     "Redis is slow, seen on the page": (watcher.OVERDUE_SECONDS,),
     "counts cannot be read": (Settings().tick_ms / 1_000, unreadable.LOOK_SECONDS),
+    "nothing is counted, shown as a lag": (UNWATCHED_MS / 1_000, HEARTBEAT_SECONDS, watcher.LOOK_SECONDS),
+    "a lag is over its limit, seen on the page": (LAG_SECONDS, HEARTBEAT_SECONDS, watcher.LOOK_SECONDS),
+    "the end of a partition is not known, shown as a lag": (
+        unread.TOLD_MS / 1_000,
+        UNWATCHED_MS / 1_000,
+        HEARTBEAT_SECONDS,
+        watcher.LOOK_SECONDS,
+    ),
     "a transaction stays open": (TRANSACTION_TOLERATED_MS / 1_000, LAG_SECONDS),
     "a worker is silent": (SILENT_MS / 1_000, watcher.LOOK_SECONDS),
     "no broker answers a command": (CONTACT_SECONDS,),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,7 @@ from streams.windows.epsilon_audit import STATE, EpsilonAudit, read_audit
 from tests.support.applier import PARTITIONS, Bench, faults
 from tests.support.cheating import cheating
 from tests.support.clock import ManualClock
+from tests.support.deadline import END_SECONDS
 from tests.support.faulty_store import FaultyStore
 from tests.support.reports import batch_of
 
@@ -150,6 +153,21 @@ def test_a_store_that_is_away_delays_the_audit_and_loses_nothing() -> None:
     audit = parts.audit()
     assert audit.spans[0].batches == 1, "the write before the lost connection counts, and counts once"
     assert np.array(audit.spans[0].counts)[2, 0, 0, 0] + np.array(audit.spans[0].counts)[2, 0, 0, 2] == DEVICES
+
+
+def test_an_error_that_nobody_expected_does_not_end_the_audit(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts, looks = Parts(), threading.Semaphore(0)
+
+    def look(_auditor: CanaryAuditor, *, last: bool = False) -> None:
+        looks.release()
+        raise ValueError(f"nobody knows why, {last}")
+
+    monkeypatch.setattr(CanaryAuditor, "look", look)
+    with CanaryAuditor(parts.store, clock=parts.clock, look_seconds=0.0):
+        assert all(looks.acquire(timeout=END_SECONDS) for _ in range(3))
+    assert len([record for record in caplog.records if "goes on" in record.message]) == 1, "one kind is told once"
 
 
 def test_windows_are_counted_in_order_and_answers_that_never_arrive_are_left_out(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import pytest
 import redis
 
 from streams.local.truths import PatientTruths
@@ -45,3 +46,21 @@ def test_a_truth_that_is_refused_by_itself_does_not_hold_up_the_others() -> None
         until(lambda: sorted(posted) == [1, 2, 3], 30, "the others")
         refuse.clear()
         until(lambda: 0 in posted, 30, "the one that was refused")
+
+
+def test_an_error_that_nobody_expected_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) -> None:
+    posted: list[int] = []
+
+    class Failing:
+        def post(self, survey_id: str, window_ms: int, part: str, truth: dict[str, Any]) -> None:
+            if window_ms < 2:
+                raise ValueError(f"nobody knows why: {survey_id}, {part}, {len(truth)}")
+            posted.append(window_ms)
+
+    with PatientTruths(Failing()) as truths:
+        for window_ms in range(4):
+            truths.post("colour-01234567", window_ms, "0", TRUTH)
+        until(lambda: posted == [2, 3], 30, "the others")
+    told = [record for record in caplog.records if "goes on" in record.message]
+    assert [record.exc_info is not None for record in told] == [True], "one kind is told once"
+    assert "did not reach Redis" not in caplog.text

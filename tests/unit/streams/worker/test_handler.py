@@ -8,12 +8,17 @@ from streams.kafka import messages
 from streams.kafka.messages import FetchBatch
 from streams.kafka.topic_state import TopicState
 from streams.windows.latency import Latencies
+from streams.windows.settled import counted_until_ms, released_ms, settles_ms, window_state
 from streams.worker.applier import Applied, Applier
 from streams.worker.handler import BatchHandler, DeletedUnread
+from streams.worker.heartbeat import heartbeat_of
+from streams.worker.lag_age import UNWATCHED_MS
 from streams.worker_metrics import worker_metrics
 from tests.support.applier import Bench, batches_of, report
 from tests.support.clock import ManualClock
+from tests.support.exporter import record_of
 from tests.support.reports import CATEGORICAL, NOW_MS, TOPIC
+from tests.support.surveys import survey
 
 
 class Lag:
@@ -75,6 +80,47 @@ def test_records_in_hand_grow_older_while_the_store_does_not_take_them(monkeypat
     lag.handler.handle(batches_of(CATEGORICAL, [report()]))
     assert seen == [10.0, 20.0, 30.0], "since the last moment at which there was none"
     assert lag.shown() == 0.0
+
+
+def test_unread_records_grow_older_while_the_check_of_the_store_waits_with_nothing_in_hand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What comes meanwhile is not read, so no window may be called settled."""
+    lag, known = Lag(), survey()
+    assert lag.after(0, NOW_MS + 2_000) == 0.0
+    record = record_of(known, known.windows.latest(NOW_MS), [0.5, 0.3, 0.2])
+    settled_ms = settles_ms(known, record.window_start_ms)
+    lag.after(0, max(lag.clock(), released_ms(known, record.window_start_ms) - 20_000))
+    seen: list[float | None] = []
+
+    def waiting(_applier: Applier) -> None:
+        for _ in range(3):
+            lag.clock.advance(10_000)
+            seen.append(lag.shown())
+
+    def state() -> str:
+        now_ms = lag.clock()
+        beat = heartbeat_of("one", lag.metrics, now_ms)
+        return window_state(known, record, now_ms, counted_until_ms([known], [beat], [], None, now_ms))
+
+    monkeypatch.setattr(Applier, "verify", waiting)
+    lag.handler.verify()
+    assert seen == [10.0, 20.0, 30.0], "since the last look"
+    assert lag.clock() > settled_ms
+    assert state() == "waiting"
+    assert lag.after(0, lag.clock()) == 0.0
+    assert state() == "settled"
+
+
+def test_unread_records_grow_older_while_nobody_knows_how_many_there_are() -> None:
+    lag = Lag()
+    assert lag.after(0, NOW_MS) == 0.0
+    for age in range(20):
+        lag.clock.advance(1_000)
+        lag.handler.watch_lag({}, lag.clock())
+        assert lag.shown() == (0.0 if (age + 1) * 1_000 <= UNWATCHED_MS else age + 1)
+    assert lag.after(2, lag.clock()) == 20.0
+    assert lag.after(0, lag.clock()) == 0.0
 
 
 def test_a_partition_that_went_elsewhere_has_no_lag_here() -> None:
