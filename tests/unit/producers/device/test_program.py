@@ -281,7 +281,9 @@ class Failing:
         (9, TransportError("away"), SOME_WAITED),
         (10, TransportError("away"), MANY_WAITED),
         (10, RefusedError("no", {3: "expired"}), REFUSED),
-        (10, RefusedError("later", {}, frozenset({3})), FINE),
+        (10, RefusedError("later", {}, frozenset({3})), SOME_WAITED),
+        (10, RefusedError("later", {}, frozenset(range(10))), MANY_WAITED),
+        (10, RefusedError("both", {3: "expired"}, frozenset({4})), REFUSED),
     ],
 )
 def test_troubles_become_a_value_of_a_survey(count: int, error: TransportError, value: str) -> None:
