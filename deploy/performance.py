@@ -1,4 +1,6 @@
-"""The tables and the picture of docs/performance.md, and a table of docs/gateway.md, from what `make bench` measured (deploy/performance.json).
+"""The tables and the picture of docs/performance.md, and the table of docs/gateway.md: what `make bench` measured.
+
+It is in deploy/performance.json. `make generated` writes the tables, this module the picture:
 
 python -m deploy.performance
 """
