@@ -58,6 +58,8 @@ class Sender:
                 log.info("the broker acknowledges again; sending the outbox")
             self._backoff_ms, self.retry_ms = 0, None
             sent += self._remove(ready, range(len(ready)), now_ms)
+        # What is put off has a time of its own.
+        self.retry_ms = None
         return sent
 
     def _remove(self, ready: Sequence[tuple[int, OutgoingReport]], confirmed: Collection[int], now_ms: int) -> int:
