@@ -91,6 +91,7 @@ BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
     ("gateway.md", "refusals"): gateway_api.documentation,
     ("capacity.md", "constants"): capacity.constants,
     ("capacity.md", "worked"): capacity.worked,
+    ("gateway.md", "load"): performance.gateway,
     ("performance.md", "machine"): performance.machine,
     ("performance.md", "ratios"): performance.ratios,
     ("performance.md", "goals"): performance.goals,

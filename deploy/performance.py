@@ -1,4 +1,6 @@
-"""The tables and the picture of docs/performance.md, from what `make bench` measured (deploy/performance.json).
+"""The tables and the picture of docs/performance.md, and the table of docs/gateway.md: what `make bench` measured.
+
+It is in deploy/performance.json. `make generated` writes the tables, this module the picture:
 
 python -m deploy.performance
 """
@@ -30,6 +32,14 @@ _GROWTH: Final = {
     "latency": ("From emission to a stored estimate", "million reports a second", "seconds"),
 }
 """By the name of a series: title and axes of its chart."""
+_GATEWAY: Final = {
+    "gateway-requests": "requests",
+    "gateway-p99": "99 % are answered within",
+    "gateway-slow-client": "requests beside slow connections",
+    "gateway-slow-client-memory": "memory that slow connections add",
+    "gateway-hung-broker-memory": "memory that a broker that hangs adds",
+}
+"""By the name of a result: what it says of the gateway."""
 _LINEAR: Final = ("latency",)
 _WORKERS: Final = "Workers on this machine", "workers", "million reports a second"
 
@@ -59,6 +69,16 @@ def ratios() -> str:
     for one in measured()["results"]:
         name, ratio, goal, absolute = one["cells"]
         rows.append(f"| `{name}` | {ratio} | {goal} | {absolute} |")
+    return "\n".join(rows)
+
+
+def gateway() -> str:
+    """Return the table of what a gateway does under load."""
+    rows = ["| | measured | ratio | goal |", "|---|---|---|---|"]
+    for one in measured()["results"]:
+        if one["name"] in _GATEWAY:
+            _, ratio, goal, absolute = one["cells"]
+            rows.append(f"| {_GATEWAY[one['name']]} | {absolute.strip('()')} | {ratio} | {goal} |")
     return "\n".join(rows)
 
 

@@ -32,10 +32,19 @@ from producers.wire.transport import answer_bytes
 PATH: Final = Path(__file__).parents[1] / "docs" / "spec" / "vectors.json"
 SECRET: Final = bytes(range(32))
 
+SIGNS: Final = 'values = ["none", "plus", "minus"]'
+
 MECHANISMS: Final[dict[str, tuple[str, str, list[Any]]]] = {
     "grr": (COLOURS, 'name = "grr"', ["red", "blue", "grün"]),
     "warner": ('values = ["no", "yes"]', 'name = "warner"', ["no", "yes"]),
     "urr": (COLOURS, 'name = "urr"\nsensitive = ["blue", "red"]', ["green", "red", "blue"]),
+    "mangat": (
+        'values = ["no", "yes"]\naccept_risk = "Nobody minds to be known to have said no."',
+        'name = "mangat"\nsensitive = "yes"',
+        ["no", "yes"],
+    ),
+    "ewrr": (COLOURS, 'name = "ewrr"', ["red", "blue"]),
+    **{name: (SIGNS, f'name = "{name}"', ["none", "minus"]) for name in ("rr3_dagger", "rr3_ddagger", "rr3_club")},
     "simmons": ('values = ["no", "yes"]', 'name = "simmons"\ncoin = 0.25', ["no", "yes"]),
     "sue": (COLOURS, 'name = "sue"', ["red", "grün"]),
     "oue": ("values = [" + ", ".join(f'"v{i}"' for i in range(11)) + "]", 'name = "oue"', ["v0", "v9"]),

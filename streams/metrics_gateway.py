@@ -31,8 +31,8 @@ GATEWAY: tuple[Metric, ...] = (
         "refused_total",
         "counter",
         ("reason",),
-        "Requests with frames that were refused and must not be sent again as they are, by reason; tls: a client "
-        "without a certificate that the gateway asks for, or with a wrong one.",
+        "Requests that were refused, by reason; of frames the answer says which must not be sent again, and which may "
+        "be taken later. tls: a client without a certificate that the gateway asks for, or with a wrong one.",
     ),
     _row(
         "postponed_total",

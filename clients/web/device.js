@@ -1,7 +1,7 @@
 // A device: turns values into chains, keeps them in its ledger, releases and sends what is due. The rules are those of docs/spec.
 
 import { base64, fromBase64, fromHex, hex } from "./bytes.js";
-import { BudgetError, NotConfirmedError, ValueFixedError } from "./errors.js";
+import { BudgetError, NotConfirmedError, TooLargeError, ValueFixedError } from "./errors.js";
 import { asEpsilon, costUnits, limitUnits } from "./exact.js";
 import { frameOf, namesOf } from "./frames.js";
 import { RefusedError } from "./gateway.js";
@@ -40,6 +40,7 @@ export class Device {
     this.values = new Map();
     this.backoffMs = 0;
     this.retryMs = null;
+    this.requestBytes = REQUEST_BYTES;
   }
 
   /**
@@ -86,19 +87,23 @@ export class Device {
   #drawn(survey, windowMs, { token, keys }, value, nowMs) {
     const { answers, group } = survey.mechanism.draw(value, survey.client.answer_width, secureWord);
     const delays = below(BigInt(survey.client.jitter_ms + 1), survey.rungs + 1, secureWord).map(Number);
+    // Made now, so that it can be sent by a device that no longer knows the survey.
+    const nothing = { windowMs, rung: survey.rungs, token, answer: new Uint8Array(survey.client.answer_width), group: 0, key: keys[survey.rungs] };
     return {
       surveyId: survey.id, name: survey.name, windowMs, answers: answers.map(hex), group, delaysMs: delays.slice(0, survey.rungs), token: hex(token),
-      keys: keys.map(hex), withdrawalDelayMs: delays[survey.rungs], drawnMs: nowMs, released: [], withdrawn: false, chargedUnits: "0", expiresMs: survey.expiryMs(windowMs),
+      keys: keys.map(hex), withdrawal: survey.withdrawable ? base64(frameOf(survey, nothing)) : null, withdrawalDelayMs: delays[survey.rungs],
+      drawnMs: nowMs, released: [], withdrawn: false, chargedUnits: "0", expiresMs: survey.expiryMs(windowMs),
     };
   }
 
   /**
    * Release what has opened, send what is due, erase what counts no longer. Call it regularly; `nextMs` says when.
    * @param {number} nowMs
+   * @returns {Promise<{ sent: number, waiting: number, refused: string[] }>} refused: what cannot be paid, or is too large to be sent
    */
   async tick(nowMs = this.clock()) {
     const refused = await this.store.update((state) => this.#ticked(state, nowMs));
-    const sent = await this.#flush(nowMs);
+    const sent = await this.#flush(nowMs, refused);
     const { outbox } = await this.store.read();
     return { sent, waiting: outbox.length, refused };
   }
@@ -173,16 +178,16 @@ export class Device {
       }
     }
     chain.released.push(rung);
-    this.#put(state, survey, chain, { rung, answer: fromHex(chain.answers[rung]), group: chain.group, delayMs: chain.delaysMs[rung] }, nowMs);
+    const key = survey.withdrawable ? fromHex(chain.keys[rung]) : undefined;
+    const report = { windowMs: chain.windowMs, rung, token: fromHex(chain.token), answer: fromHex(chain.answers[rung]), group: chain.group, key };
+    this.#put(state, chain, { rung, frame: base64(frameOf(survey, report)), delayMs: chain.delaysMs[rung], withdrawal: false }, nowMs);
   }
 
   /** Put a report into the outbox, as a part of one change of the ledger. */
-  #put(state, survey, chain, { rung, answer, group, delayMs }, nowMs) {
-    const key = survey.withdrawable ? fromHex(chain.keys[rung]) : undefined;
-    const frame = frameOf(survey, { windowMs: chain.windowMs, rung, token: fromHex(chain.token), answer, group, key });
+  #put(state, { surveyId, windowMs, expiresMs }, { rung, frame, delayMs, withdrawal }, nowMs) {
     // From now, not from the opening: a late device must not send the reports of several windows together.
-    const readyMs = Math.min(nowMs + delayMs, Math.max(nowMs, chain.expiresMs));
-    state.outbox.push({ id: state.nextId, surveyId: survey.id, windowMs: chain.windowMs, rung, readyMs, frame: base64(frame), withdrawal: rung === survey.rungs });
+    const readyMs = Math.min(nowMs + delayMs, Math.max(nowMs, expiresMs));
+    state.outbox.push({ id: state.nextId, surveyId, windowMs, rung, readyMs, frame, withdrawal });
     state.nextId += 1;
   }
 
@@ -202,14 +207,11 @@ export class Device {
 
   /** Withdraw chains that have left, or are about to, and erase them; return those. */
   #takenBack(state, chains, nowMs) {
-    const left = chains.filter(({ surveyId, released, withdrawn, expiresMs }) => (
-      this.surveys.get(surveyId)?.withdrawable && released.length > 0 && !withdrawn && expiresMs >= nowMs));
+    const left = chains.filter(({ withdrawal, released, expiresMs }) => withdrawal && released.length > 0 && expiresMs >= nowMs);
     for (const chain of left) {
-      const survey = this.surveys.get(chain.surveyId);
       state.outbox = state.outbox.filter((report) => report.surveyId !== chain.surveyId || report.windowMs !== chain.windowMs);
-      const nothing = new Uint8Array(survey.client.answer_width);
-      this.#put(state, survey, chain, { rung: survey.rungs, answer: nothing, group: 0, delayMs: chain.withdrawalDelayMs }, nowMs);
-      [chain.answers, chain.keys, chain.withdrawn] = [[], [], true];
+      this.#put(state, chain, { rung: chain.answers.length, frame: chain.withdrawal, delayMs: chain.withdrawalDelayMs, withdrawal: true }, nowMs);
+      [chain.answers, chain.keys, chain.withdrawal, chain.withdrawn] = [[], [], null, true];
     }
     return left;
   }
@@ -228,19 +230,30 @@ export class Device {
     return this.caps[survey.name] ?? Infinity;
   }
 
-  async #flush(nowMs) {
+  async #flush(nowMs, told) {
     // The upper bound: a clock that was set back must not stop the device from sending.
     if (this.retryMs !== null && this.retryMs > nowMs && this.retryMs - nowMs <= BACKOFF_LAST_MS) return 0;
     let sent = 0;
     for (;;) {
       const { outbox } = await this.store.read();
-      const some = fitting(shuffled(outbox.filter(({ readyMs }) => readyMs <= nowMs)));
+      const ready = shuffled(outbox.filter(({ readyMs }) => readyMs <= nowMs));
+      const some = fitting(ready, this.requestBytes);
       if (some.length === 0) return sent;
       try {
         await this.transport.send(some.map(({ frame }) => fromBase64(frame)));
       } catch (error) {
         if (error instanceof RefusedError) {
           await this.#setAside(some, error, nowMs);
+          continue;
+        }
+        if (error instanceof TooLargeError) {
+          const size = some.reduce((sum, report) => sum + sizeOf(report), 0);
+          if (some.length > 1) {
+            this.requestBytes = size / 2;
+            continue;
+          }
+          told.push(`${error.message}: a report of ${size} bytes is too large, and waits`);
+          await this.store.update((state) => postponeIn(state, ready.filter((report) => sizeOf(report) >= size), nowMs));
           continue;
         }
         if (!(error instanceof NotConfirmedError)) throw error;
@@ -261,10 +274,9 @@ export class Device {
   #setAside(some, { refused, postponed }, nowMs) {
     for (const reason of refused.values()) this.refusals.set(reason, (this.refusals.get(reason) ?? 0) + 1);
     const never = new Set([...refused.keys()].map((place) => some[place].id));
-    const later = new Set([...postponed].map((place) => some[place].id));
     return this.store.update((state) => {
       state.outbox = state.outbox.filter(({ id }) => !never.has(id));
-      for (const report of state.outbox) if (later.has(report.id)) report.readyMs = nowMs + BACKOFF_LAST_MS;
+      postponeIn(state, [...postponed].map((place) => some[place]), nowMs);
     });
   }
 
@@ -313,11 +325,20 @@ export class Device {
   }
 }
 
-/** As many reports as fit into one request. */
-function fitting(reports) {
+/** Keep reports until later, as a part of one change of the ledger. */
+function postponeIn(state, reports, nowMs) {
+  const later = new Set(reports.map(({ id }) => id));
+  for (const report of state.outbox) if (later.has(report.id)) report.readyMs = nowMs + BACKOFF_LAST_MS;
+}
+
+/** Bytes of a report's frame, which is in base64. */
+const sizeOf = ({ frame }) => fromBase64(frame).length;
+
+/** As many reports as fit into one request, one at least. */
+function fitting(reports, limit) {
   let size = 0;
-  return reports.filter(({ frame }) => {
-    size += (frame.length / 4) * 3;
-    return size <= REQUEST_BYTES;
+  return reports.filter((report, at) => {
+    size += sizeOf(report);
+    return at === 0 || size <= limit;
   });
 }

@@ -9,6 +9,9 @@ export class BudgetError extends Error {}
 /** The window has a chain for another value; the value of a chain is fixed. */
 export class ValueFixedError extends Error {}
 
+/** The gateway takes no request of that size; nothing was taken. */
+export class TooLargeError extends Error {}
+
 /** The gateway has not confirmed; send the same bytes again. */
 export class NotConfirmedError extends Error {
   /** @param {string} message @param {number} waitMs how long the gateway asked to wait */

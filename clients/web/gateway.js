@@ -1,7 +1,7 @@
 // The gateway: surveys in, frames out.
 
 import { joined } from "./bytes.js";
-import { NotConfirmedError, SurveyError } from "./errors.js";
+import { NotConfirmedError, SurveyError, TooLargeError } from "./errors.js";
 import { Survey } from "./survey.js";
 
 const TYPE = "application/vnd.thaw.frames";
@@ -54,6 +54,7 @@ export class Gateway {
    * Send frames in one request; returns when a broker has them.
    * @param {Uint8Array[]} frames
    * @throws {RefusedError} nothing was taken, and some will never be, or only later
+   * @throws {TooLargeError} send fewer at once
    * @throws {NotConfirmedError} send the same bytes again
    */
   async send(frames) {
@@ -62,15 +63,22 @@ export class Gateway {
     let told;
     try {
       answer = await this.ask(`${this.url}/v1/frames`, { ...QUIET, method: "POST", headers, body: joined(...frames), signal: AbortSignal.timeout(TIMEOUT_MS) });
-      told = await answer.json();
+      // A proxy refuses in words of its own; what confirms must be the gateway's.
+      told = await answer.json().catch((error) => {
+        if (answer.ok) throw error;
+      });
     } catch (error) {
       throw new NotConfirmedError(`no answer from the gateway (${error.message})`);
     }
     if (answer.ok) return;
-    const text = `the gateway does not confirm (${told.error ?? answer.status})`;
-    if (answer.status === 422 && Array.isArray(told.frames) && told.frames.length > 0) {
-      const never = told.frames.filter(({ again }) => !again).map(({ frame, reason }) => [frame, reason]);
-      throw new RefusedError(text, new Map(never), new Set(told.frames.filter(({ again }) => again).map(({ frame }) => frame)));
+    const text = `the gateway does not confirm (${told?.error ?? answer.status})`;
+    if (answer.status === 413) throw new TooLargeError(text);
+    // A place that was not sent is that of no report.
+    const places = new Set(frames.keys());
+    const named = Array.isArray(told?.frames) ? told.frames.filter((one) => places.has(one?.frame)) : [];
+    if (answer.status === 422 && named.length > 0) {
+      const never = named.filter(({ again }) => !again).map(({ frame, reason }) => [frame, reason]);
+      throw new RefusedError(text, new Map(never), new Set(named.filter(({ again }) => again).map(({ frame }) => frame)));
     }
     const wait = Number(answer.headers.get("Retry-After") ?? 0);
     throw new NotConfirmedError(text, Number.isFinite(wait) ? 1_000 * wait : 0);

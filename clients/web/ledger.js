@@ -13,6 +13,7 @@ import { base64 } from "./bytes.js";
  * @property {number[]} delaysMs per rung
  * @property {string} token in hexadecimal
  * @property {string[]} keys where answers can be withdrawn: of all rungs in hexadecimal, that of the withdrawal last
+ * @property {string | null} withdrawal the report that takes the answer back, in base64; null where none can, and once it has
  * @property {number} withdrawalDelayMs
  * @property {number} drawnMs
  * @property {number[]} released rungs, in order

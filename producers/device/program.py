@@ -22,7 +22,7 @@ from producers.device.bulletins import Verifier
 from producers.device.results import ValueFixedError
 from producers.device.troubles import VALUES, Troubles
 from producers.survey.bulletin import BulletinError
-from producers.survey.document import DocumentError, Verify, opened
+from producers.survey.document import DocumentError, NotValidNowError, Verify, opened
 from producers.survey.messages import SurveyError
 from producers.survey.survey import Survey
 from producers.wire.transport import Transport
@@ -141,16 +141,14 @@ class Program:
             found = self._opened(source, raw, now_ms)
             _replace(cached, raw)
             source.fetch_ms = now_ms + REFRESH_MS + random.SystemRandom().randrange(REFRESH_MS // 2)
-            self._say(source.url, f"{found.id} is answered")
+            self._say(source.url, _why_not(source, found) or f"{found.id} is answered")
         except (OSError, DocumentError, SurveyError) as error:
-            self._say(source.url, f"{source.url} cannot be had ({error}); trying again")
+            text = f"{source.url} cannot be had ({error}); trying again"
+            self._say(source.url, text, same="not valid now" if isinstance(error, NotValidNowError) else None)
             self._troubles.documents += not isinstance(error, OSError)
             source.fetch_ms = now_ms + AGAIN_MS
             found = self._kept(cached, source, now_ms)
-        if found is not None and source.ask is None and not set(VALUES) <= set(found.mechanism.labels):
-            self._say(source.url, f"{found.id} is no survey of client reports: it needs the values {', '.join(VALUES)}")
-            found = None
-        source.survey = found
+        source.survey = None if found is None or _why_not(source, found) else found
 
     def _kept(self, cached: Path, source: Source, now_ms: int) -> Survey | None:
         try:
@@ -212,11 +210,23 @@ class Program:
             self._say(survey.id, f"{survey.id} is not answered now: {why}; trying again")
             source.ask_ms = now_ms + AGAIN_MS
 
-    def _say(self, about: str, text: str) -> None:
-        """Log what is new about a survey; the same again is not repeated."""
-        if self._said.get(about) != text:
-            self._said[about] = text
+    def _say(self, about: str, text: str, *, same: str | None = None) -> None:
+        """Log what is new about a survey; the same again is not repeated. `same` decides that in place of the text."""
+        if self._said.get(about) != (same or text):
+            self._said[about] = same or text
             log.info("%s", text)
+
+
+def _why_not(source: Source, survey: Survey) -> str:
+    """Say why this program does not answer a survey; empty if it does."""
+    if survey.mechanism.cards:
+        return (
+            f"{survey.id} is not answered: each answer needs a card of a dealer, and this program asks for none; "
+            "answer it from an application with producers.device.cards"
+        )
+    if source.ask is None and not set(VALUES) <= set(survey.mechanism.labels):
+        return f"{survey.id} is no survey of client reports: it needs the values {', '.join(VALUES)}"
+    return ""
 
 
 def observe(device: Device, survey: Survey, text: str, now_ms: int) -> None:

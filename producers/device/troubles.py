@@ -69,10 +69,12 @@ class WatchedTransport:
             raise RefusedError(f"at most {self._per_minute} reports a minute are sent", {}, later)
         try:
             self._inner.send(messages)
-        except RefusedError as error:
-            self._troubles.refused += len(error.refused)
-            raise
-        except TransportError:
-            self._troubles.waited = max(self._troubles.waited, len(messages))
+        except TransportError as error:
+            self._sent += len(error.confirmed)
+            waits = len(messages) - len(error.confirmed)
+            if isinstance(error, RefusedError):
+                self._troubles.refused += len(error.refused)
+                waits = len(error.postponed)
+            self._troubles.waited = max(self._troubles.waited, waits)
             raise
         self._sent += len(messages)

@@ -60,7 +60,8 @@ class GatewayPublisher:
                 if not error.refused:
                     raise
                 log.warning("%d frames are not taken: %s", len(error.refused), error)
-                frames = [frame for place, frame in enumerate(frames) if place not in error.refused]
+                done = error.refused.keys() | error.confirmed
+                frames = [frame for place, frame in enumerate(frames) if place not in done]
                 continue
             return
 

@@ -76,6 +76,10 @@ class DocumentError(ValueError):
     """A served survey is not used; the message says why and what to do."""
 
 
+class NotValidNowError(DocumentError):
+    """An envelope is not valid yet, or no longer; the message has moments that are others at every look."""
+
+
 def document_of(survey: Survey, text: str, issued_ms: int, expires_ms: int) -> Document:
     """Return what is served of a survey whose file holds `text`."""
     return Document(survey.id, text, issued_ms, expires_ms, survey.decoding, client_of(survey))
@@ -127,7 +131,7 @@ def opened(raw: bytes, source: str, now_ms: int, verify: Verify | None = None) -
         verify: checks a signature; without it unsigned surveys are taken.
 
     Raises:
-        DocumentError: it is no envelope, has expired, or is not signed by the key.
+        DocumentError: it is no envelope, has expired (NotValidNowError), or is not signed by the key.
         SurveyError: its survey file is refused.
     """
     try:
@@ -145,7 +149,7 @@ def opened(raw: bytes, source: str, now_ms: int, verify: Verify | None = None) -
     except msgspec.MsgspecError as error:
         raise DocumentError(f"{source} holds no survey ({error}); check the address") from None
     if not document.issued_ms - _EARLY_MS <= now_ms < document.expires_ms:
-        raise DocumentError(
+        raise NotValidNowError(
             f"{source} is valid from {document.issued_ms} to {document.expires_ms} and the clock of this device says "
             f"{now_ms}; fetch it again, or set the clock"
         )

@@ -6,7 +6,7 @@ import http.client
 import logging
 import ssl
 import urllib.request
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -23,6 +23,10 @@ TIMEOUT_SECONDS: Final = 90.0
 FETCH_SECONDS: Final = 30.0
 MOST_ANSWER_BYTES: Final = 16 << 20
 _UNPROCESSABLE: Final = 422
+
+
+class _TooLargeError(TransportError):
+    """The gateway takes no request of that size."""
 
 
 class _RefusedFrame(msgspec.Struct, frozen=True):
@@ -62,7 +66,7 @@ class HttpTransport:
         token: sent as a bearer token, if the gateway wants one.
         timeout_seconds: how long one answer may take.
         tls: certificates, for a gateway with a CA of its own or one that asks for the device's certificate.
-        request_bytes: most bytes of one request.
+        request_bytes: most bytes of one request; halved as long as the gateway finds requests too large.
     """
 
     partitions = 1
@@ -94,12 +98,34 @@ class HttpTransport:
     def send(self, messages: Sequence[Message]) -> None:
         """Return when the gateway has confirmed all messages.
 
+        A message that is too large for the gateway by itself is postponed, and with it those that are as large: its
+        operator can allow more.
+
         Raises:
             RefusedError: some are not taken; nothing of their request was.
             TransportError: not confirmed; send the same bytes again.
         """
-        for first, some in _requests(messages, self._request_bytes):
-            self._post(first, some)
+        place = 0
+        while place < len(messages):
+            some = _fitting(messages[place:], self._request_bytes)
+            try:
+                self._post(place, some)
+            except _TooLargeError as error:
+                size = sum(len(message.value) for message in some)
+                if len(some) > 1:
+                    self._request_bytes = size // 2
+                    continue
+                refused = RefusedError(
+                    f"the gateway takes no report of {size} bytes ({error}); allow more where it runs",
+                    {},
+                    frozenset(at for at in range(place, len(messages)) if len(messages[at].value) >= size),
+                )
+                refused.confirmed = frozenset(range(place))
+                raise refused from None
+            except TransportError as error:
+                error.confirmed = frozenset(range(place))
+                raise
+            place += len(some)
 
     def close(self) -> None:
         """Disconnect."""
@@ -117,22 +143,22 @@ class HttpTransport:
         except msgspec.MsgspecError:
             problem = _Problem()
         told = problem.error or f"status {status}"
-        if status == _UNPROCESSABLE and problem.frames:
-            never = {first + frame.frame: frame.reason for frame in problem.frames if not frame.again}
-            later = frozenset(first + frame.frame for frame in problem.frames if frame.again)
+        if status == http.client.REQUEST_ENTITY_TOO_LARGE:
+            raise _TooLargeError(told)
+        # A place that was not sent would be that of another report.
+        named = [frame for frame in problem.frames if 0 <= frame.frame < len(messages)]
+        if status == _UNPROCESSABLE and named:
+            never = {first + frame.frame: frame.reason for frame in named if not frame.again}
+            later = frozenset(first + frame.frame for frame in named if frame.again)
             raise RefusedError(f"the gateway refuses reports ({told})", never, later)
         raise TransportError(f"the gateway does not confirm ({told})", wait_seconds)
 
 
-def _requests(messages: Sequence[Message], limit_bytes: int) -> Iterable[tuple[int, list[Message]]]:
-    """Yield messages that fit into one request each, with the place of the first."""
-    some: list[Message] = []
-    first = size = 0
+def _fitting(messages: Sequence[Message], limit_bytes: int) -> Sequence[Message]:
+    """Return the first messages: as many as fit into one request, one at least."""
+    size = 0
     for place, message in enumerate(messages):
-        if some and size + len(message.value) > limit_bytes:
-            yield first, some
-            some, first, size = [], place, 0
-        some.append(message)
         size += len(message.value)
-    if some:
-        yield first, some
+        if place and size > limit_bytes:
+            return messages[:place]
+    return messages

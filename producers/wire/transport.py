@@ -20,16 +20,18 @@ from producers.wire.shards import partition_of, shards_of
 class TransportError(RuntimeError):
     """The broker did not acknowledge. Whether it has the messages is unknown; send the same bytes again.
 
-    wait_seconds is how long the other side asked to wait before that, 0 if it did not.
+    wait_seconds is how long the other side asked to wait before that, 0 if it did not. confirmed: the places of the
+    messages that were acknowledged nonetheless, where they were sent in several parts.
     """
 
     def __init__(self, message: str, wait_seconds: float = 0.0) -> None:
         super().__init__(message)
         self.wait_seconds = wait_seconds
+        self.confirmed: frozenset[int] = frozenset()
 
 
 class RefusedError(TransportError):
-    """Some messages were refused, and nothing was taken of those that were sent with them.
+    """Some messages were refused, and nothing was taken of the others but those that `confirmed` names.
 
     refused: the reason by the place of each message that will never be taken. postponed: the places of those that may
     be taken later.

@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import ssl
-import subprocess
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,12 +24,11 @@ from producers.survey.signing import KeyFileError, verifier
 from producers.survey.survey import Survey
 from producers.survey.unlocking import parse_unlock
 from producers.wire.http import HttpTransport, fetched
+from streams.device.command import printed
 from streams.urls import has_secret, is_web_address, masked
 
 logger = logging.getLogger(__name__)
 
-COMMAND_SECONDS: Final = 60.0
-MOST_VALUE_BYTES: Final = 64 << 10
 _PLACE: Final = "/v1/surveys/"
 
 
@@ -60,7 +58,8 @@ def run_device(wanted: Wanted) -> None:
     token = None if wanted.token_file is None else _read(wanted.token_file, "--token-file").strip()
     troubles = Troubles()
     carrier = HttpTransport(gateway, token=token, tls=tls)
-    sources = [Source(url, partial(_value, text)) for url, text in zip(wanted.urls, wanted.commands, strict=True)]
+    stop = threading.Event()
+    sources = [Source(url, partial(_value, text, stop)) for url, text in zip(wanted.urls, wanted.commands, strict=True)]
     sources += [] if wanted.client_reports is None else [Source(wanted.client_reports, None)]
     wanted.ledger.parent.mkdir(parents=True, exist_ok=True)
     program = Program(
@@ -74,7 +73,6 @@ def run_device(wanted: Wanted) -> None:
         verifier=verifier,
         wishes=wishes,
     )
-    stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     logger.info("ledger %s, gateway %s", wanted.ledger, gateway)
@@ -94,21 +92,9 @@ def _loop(program: Program, stop: threading.Event) -> None:
         stop.wait(max(wait_ms, 50) / 1_000)
 
 
-def _value(command: str, survey: Survey) -> str:
-    """Return what a command prints; OSError if it fails. What it prints is not repeated in any message."""
-    env = os.environ | {"THAW_SURVEY_ID": survey.id, "THAW_SURVEY_NAME": survey.name}
-    try:
-        done = subprocess.run(
-            command, shell=True, stdout=subprocess.PIPE, timeout=COMMAND_SECONDS, env=env, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise OSError(f"the value command took longer than {COMMAND_SECONDS:.0f} s") from None
-    if done.returncode != 0:
-        raise OSError(f"the value command ended with status {done.returncode}")
-    try:
-        return done.stdout[:MOST_VALUE_BYTES].decode()
-    except UnicodeDecodeError:
-        raise OSError("the value command printed something else than UTF-8") from None
+def _value(command: str, stop: threading.Event, survey: Survey) -> str:
+    """Return what a command prints about a survey; OSError if it fails."""
+    return printed(command, os.environ | {"THAW_SURVEY_ID": survey.id, "THAW_SURVEY_NAME": survey.name}, stop.is_set)
 
 
 def _gateway(wanted: Wanted) -> str:

@@ -24,6 +24,7 @@ from streams.local.service import StopOrder
 from streams.local.supervisor import Supervisor
 from streams.settings import Settings
 from tests.bench.goals import Result
+from tests.bench.processes import forget_peak, peak_mib
 from tests.chaos.soak import rss_mib
 from tests.integration.workers import Reports
 from tests.support.deadline import until
@@ -72,18 +73,16 @@ def results() -> Iterator[Result]:
         pairs = [(bench.load(bench.gateway.port), bench.load(bench.bare_port)) for _ in range(ROUNDS)]
         ours = max((pair[0] for pair in pairs), key=lambda load: load.rate)
         bare = max((pair[1] for pair in pairs), key=lambda load: load.rate)
-        before = bench.memory()
-        slow = bench.under_slow_client()
-        slow_mib = bench.memory() - before
-        hung = bench.under_hung_broker()
+        before_mib = rss_mib(bench.gateway.child.pid)
+        slow, slow_mib = bench.under_slow_client()
+        hung, hung_mib = bench.under_hung_broker()
         print(f"with a broker that hangs {hung.refused} requests were told to come again", file=sys.stderr)
-        hung_mib = bench.memory() - before
         bench.gateway.stop()
     yield Result("gateway-requests", ours.rate / 1e3, "k/s", "bare aiohttp", bare.rate / 1e3, least_ratio=0.2)
     yield Result("gateway-p99", ours.p99_ms, "ms", "bare aiohttp", bare.p99_ms)
     yield Result("gateway-slow-client", slow.rate / 1e3, "k/s", "without it", ours.rate / 1e3, least_ratio=0.5)
-    yield Result("gateway-slow-client-memory", slow_mib, "MiB", most=64)
-    yield Result("gateway-hung-broker-memory", hung_mib, "MiB", most=2.5 * MEMORY_MIB)
+    yield Result("gateway-slow-client-memory", slow_mib - before_mib, "MiB", most=64)
+    yield Result("gateway-hung-broker-memory", hung_mib - before_mib, "MiB", most=2.5 * MEMORY_MIB)
 
 
 class _Bench:
@@ -123,10 +122,6 @@ class _Bench:
         script.write_text(_SCRIPT.format(file=file, size=size))
         return script
 
-    def memory(self) -> float:
-        """Return the memory of the gateway in MiB."""
-        return rss_mib(self.gateway.child.pid)
-
     def load(self, port: int, *, connections: int = CONNECTIONS, script: Path | None = None) -> Load:
         """Run wrk."""
         command = ["wrk", "--threads", "1", "--connections", str(connections), "--duration", f"{SECONDS}s", "--latency"]
@@ -142,22 +137,28 @@ class _Bench:
         print(f"port {port}: {load.rate:,.0f} requests/s, p99 {load.p99_ms:.0f} ms", file=sys.stderr)
         return load
 
-    def under_slow_client(self) -> Load:
-        """Run wrk while slowhttptest holds connections with heads that never end."""
+    def _with_peak(self, script: Path) -> tuple[Load, float]:
+        """Run wrk; return the gateway's largest memory meanwhile, too, in MiB."""
+        forget_peak(self.gateway.child.pid)
+        load = self.load(self.gateway.port, script=script)
+        return load, peak_mib(self.gateway.child.pid)
+
+    def under_slow_client(self) -> tuple[Load, float]:
+        """Run wrk while slowhttptest holds connections with heads that never end; with the peak of the memory."""
         command = ["slowhttptest", "-H", "-c", str(SLOW), "-r", str(SLOW), "-i", "5", "-l", "60", "-v", "1"]
         slow = subprocess.Popen([*command, "-u", f"{self.gateway.url}/"], stdout=subprocess.DEVNULL)
         try:
             until(lambda: _connections(self.gateway.port) >= SLOW, 60, f"{SLOW} slow connections")
-            return self.load(self.gateway.port)
+            return self._with_peak(self._small)
         finally:
             slow.send_signal(signal.SIGKILL)
             slow.wait()
 
-    def under_hung_broker(self) -> Load:
-        """Run wrk with large requests while the broker does not answer."""
+    def under_hung_broker(self) -> tuple[Load, float]:
+        """Run wrk with large requests while the broker does not answer; with the peak of the memory."""
         self._kafka.child.send_signal(signal.SIGSTOP)
         try:
-            return self.load(self.gateway.port, script=self._large)
+            return self._with_peak(self._large)
         finally:
             self._kafka.child.send_signal(signal.SIGCONT)
 

@@ -15,8 +15,13 @@ def cpu_seconds(pid: int) -> float:
     return sum(int(fields[at]) for at in (11, 12, 13, 14)) / _TICKS
 
 
+def forget_peak(pid: int) -> None:
+    """Let the largest resident memory of a process begin anew at what it has now."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
 def peak_mib(pid: int) -> float:
-    """Return the largest resident memory that a process had."""
+    """Return the largest resident memory that a process had, since the last `forget_peak` if there was one."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024

@@ -10,6 +10,7 @@ import re
 import socket
 import ssl
 import struct
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,11 +35,12 @@ from streams.gateway import openapi
 from streams.gateway.judge import AGAIN
 from streams.kafka.reader import end_offsets
 from streams.kafka.topics import Topics
+from streams.local.kafka import ApacheKafka
 from streams.settings import Settings
 from tests.integration.workers import Reports, System, headers
 from tests.support.certificates import Certificates
 from tests.support.deadline import until
-from tests.support.exporter_process import until_healthy
+from tests.support.exporter_process import start_exporter, until_healthy
 from tests.support.gateways import GatewayProcess
 from tests.support.services import fresh_name
 
@@ -89,9 +91,9 @@ def test_confirmed_reports_are_counted_and_a_replayed_request_changes_nothing(
 
 
 def test_nothing_behind_the_gateway_knows_an_address_a_header_or_the_time_of_a_request(
-    system: System, gateway: GatewayProcess
+    system: System, gateway: GatewayProcess, kafka_server: ApacheKafka, tmp_path: Path
 ) -> None:
-    reports = system.reports(40)
+    reports, topics = system.reports(40), system.settings
     ports, before_ms = [], system_clock()
     for frame in singles(reports):
         connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=120, source_address=(CLIENT, 0))
@@ -112,9 +114,8 @@ def test_nothing_behind_the_gateway_knows_an_address_a_header_or_the_time_of_a_r
     with system.worker() as worker:
         system.wait_for_tally(reports.tally(), worker)
         until(lambda: system.store.estimates.read(system.survey.id, system.window_ms), 60, "an estimate")
-        estimates = until(lambda: published(system), 60, "a published estimate")
-    topic, partitions = system.settings.reports_topic, system.settings.partitions
-    records = system.read(topic, sum(end_offsets(system.settings, topic, partitions).values()))
+        estimates = until(lambda: all_of(system, topics.estimates_topic), 60, "a published estimate")
+    records, letters = (all_of(system, one) for one in (topics.reports_topic, topics.dead_letters_topic))
     for record in records:
         assert record.key() is None
         assert headers(record) == {"schema": b"thaw.frame.v1"}
@@ -124,12 +125,12 @@ def test_nothing_behind_the_gateway_knows_an_address_a_header_or_the_time_of_a_r
     assert moments <= {system.survey.opening_ms(system.window_ms, rung) for rung in (1, 2)} | {system.window_ms}
     log = gateway.log.read_bytes()
     blobs = [record.value() or b"" for record in records] + kept_in_redis(system.settings)
-    blobs += [part for record in estimates for part in (record.key() or b"", record.value() or b"")]
+    blobs += [part for record in [*estimates, *letters] for part in (record.key() or b"", record.value() or b"")]
     log += worker.log.read_bytes()
-    for blob in [*blobs, log]:
-        assert b"sesame" not in blob
+    told = [*blobs, log, *shown_by_exporter(system, tmp_path), kafka_server.log.read_bytes()]
     packed = socket.inet_aton(CLIENT)
-    for blob in [*blobs, log]:
+    for blob in told:
+        assert b"sesame" not in blob
         assert CLIENT.encode() not in blob
         assert packed not in blob
         assert packed[::-1] not in blob
@@ -142,11 +143,33 @@ def test_nothing_behind_the_gateway_knows_an_address_a_header_or_the_time_of_a_r
         assert not any(before_ms <= moment <= after_ms for moment in (number, number * 1_000)), line
 
 
-def published(system: System) -> list[Message]:
-    """Return what is on the topic of estimates."""
-    topic = system.settings.estimates_topic
+def all_of(system: System, topic: str) -> list[Message]:
+    """Return what is on a topic."""
     partitions = Topics(system.settings).partitions()[topic]
     return system.read(topic, sum(end_offsets(system.settings, topic, partitions).values()))
+
+
+def shown_by_exporter(system: System, folder: Path) -> list[bytes]:
+    """Return what an exporter of the system shows, and its log."""
+    exporter, url = start_exporter(folder, redis_url=system.settings.redis, prefix=system.settings.prefix)
+    try:
+        window = f"{url}/api/v1/surveys/{system.survey.id}/windows/{system.window_ms}"
+        until(lambda: got(window), 60, "the window in the API")
+        paths = (window, f"{window}/history", f"{url}/api/v1/surveys", f"{url}/api/v1/health", f"{url}/metrics")
+        shown = [got(path) for path in paths]
+    finally:
+        exporter.kill()
+    return [*shown, exporter.log.read_bytes()]
+
+
+def got(url: str) -> bytes:
+    """Return what an address serves; nothing where it serves nothing yet."""
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            raw: bytes = answer.read()
+    except urllib.error.HTTPError:
+        return b""
+    return raw
 
 
 def metrics_of(gateway: GatewayProcess) -> str:

@@ -1,4 +1,4 @@
-"""docs/performance.md and its picture show what `make bench` measured."""
+"""docs/performance.md, its picture and the table of docs/gateway.md show what `make bench` measured."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ from tests.support.pictures import assert_same_picture
 @pytest.mark.parametrize("name", ["ratios", "machine", "goals", "cluster"])
 def test_the_page_shows_what_was_measured(name: str) -> None:
     assert generated_block(DOCS / "performance.md", name) == BLOCKS["performance.md", name]()
+
+
+def test_the_page_of_the_gateway_shows_all_that_was_measured_of_it() -> None:
+    shown = generated_block(DOCS / "gateway.md", "load")
+    assert shown == BLOCKS["gateway.md", "load"]()
+    names = [one["name"] for one in performance.measured()["results"]]
+    assert len(shown.splitlines()) == 2 + sum(name.startswith("gateway-") for name in names)
 
 
 def test_the_picture_is_drawn_from_what_was_measured() -> None:

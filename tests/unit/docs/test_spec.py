@@ -29,6 +29,15 @@ def test_every_kind_of_vector_is_explained_and_every_explained_one_exists() -> N
     assert all(found.values())
 
 
+def test_every_mechanism_of_the_page_and_of_the_web_client_has_draws() -> None:
+    found: dict[str, Any] = json.loads(spec_vectors.PATH.read_text(encoding="utf-8"))
+    drawn = {found["surveys"][one["survey"]]["decoding"]["mechanism"]["mechanism"] for one in found["draws"]}
+    rows = re.findall(r"^\| (`.+`) \| \w+", PAGE.split("## Mechanisms")[1].split("\n## ")[0], flags=re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == drawn
+    known = (ROOT / "clients" / "web" / "mechanisms.js").read_text().split("const KNOWN = {")[1].split("};")[0]
+    assert set(re.findall(r"(\w+): ", known)) == drawn
+
+
 def test_the_layout_is_that_of_the_code() -> None:
     rows = re.findall(r"^\| (\d+) \| ", PAGE.split("Every report leaves in a frame")[1], flags=re.MULTILINE)
     assert {DIGEST_AT, LENGTH_AT, WINDOW_AT, SENT_AT, SHARD_AT, COUNT_AT, HEADER_BYTES} <= set(map(int, rows))

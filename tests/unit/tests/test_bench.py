@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 from tests.bench.__main__ import PARTS, as_json, main
 from tests.bench.engines.job import Counted, reports_of
 from tests.bench.goals import Measured, Result, Series, Spent, side_by_side, table
+from tests.bench.processes import forget_peak, peak_mib
 from tests.support.reports import CATEGORICAL, Report, messages_of, token_in
 
 
@@ -75,3 +78,22 @@ def test_other_stream_processors_read_the_same_reports_and_keep_the_highest_rung
         held[token] = max(held.get(token, (-1, 0)), (rung, answer))
     assert counted.reports == len(some)
     assert +counted.tally == {"1:1": 1, "1:2": 1}
+
+
+def test_a_peak_that_is_forgotten_is_not_told_again() -> None:
+    # Each line that comes in: take 200 MiB, give them back, and say so.
+    loop = "import sys\nfor _ in sys.stdin:\n    held = bytearray(200 << 20)\n    del held\n    print(flush=True)"
+    with subprocess.Popen([sys.executable, "-c", loop], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        peaks = []
+        for _ in range(2):
+            forget_peak(child.pid)
+            peaks.append(peak_mib(child.pid))
+            child.stdin.write(b"\n")
+            child.stdin.flush()
+            child.stdout.readline()
+            peaks.append(peak_mib(child.pid))
+        child.stdin.close()
+    before, taken, forgotten, again = peaks
+    assert min(taken, again) > 200 > 100 > max(before, forgotten)

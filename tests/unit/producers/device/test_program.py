@@ -47,6 +47,7 @@ class World:
 
     def __init__(self, folder: Path, *, key: bool = False) -> None:
         self.now_ms, self.folder = WEEK, folder
+        self.clock_off_ms = 0
         self.text, self.signed, self.online = survey_text(), False, True
         self.value: str | Exception = "red"
         self.wishes: dict[str, Any] = {}
@@ -85,7 +86,8 @@ class World:
             assert self.bulletin is not None
             return self.bulletin
         asked = parse_survey(self.text, url)
-        document = document_of(asked, self.text, self.now_ms, self.now_ms + DAY_MS)
+        right_ms = self.now_ms - self.clock_off_ms
+        document = document_of(asked, self.text, right_ms, right_ms + DAY_MS)
         return sealed(document, KEY.sign if self.signed else None, bytes(32) if self.signed else None)
 
     def live(self, for_ms: int) -> None:
@@ -173,6 +175,29 @@ def test_a_device_with_a_key_answers_what_is_signed_and_nothing_else(
     world.live(AGAIN_MS)
     assert world.asked >= 1
     world.program.close()
+
+
+def test_a_device_whose_clock_is_off_says_so_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.clock_off_ms = 365 * DAY_MS
+    with caplog.at_level(logging.INFO):
+        world.live(10 * AGAIN_MS)
+    assert world.fetched >= 10
+    assert caplog.text.count("set the clock") == 1
+    world.clock_off_ms = 0
+    world.live(AGAIN_MS)
+    assert len(world.transport.messages) >= 1
+
+
+def test_a_survey_that_needs_cards_of_a_dealer_is_refused_once_and_nobody_is_asked(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.text = (ROOT / "deploy" / "surveys" / "improved_christofides.toml").read_text()
+    with caplog.at_level(logging.INFO):
+        world.live(10 * AGAIN_MS)
+    assert world.asked == 0
+    assert caplog.text.count("needs a card of a dealer") == 1
+    assert "not answered now" not in caplog.text
+    assert "is answered" not in caplog.text
 
 
 def test_levels_that_bulletins_open_are_released_and_a_wrong_bulletin_is_refused_and_counted(
@@ -281,7 +306,9 @@ class Failing:
         (9, TransportError("away"), SOME_WAITED),
         (10, TransportError("away"), MANY_WAITED),
         (10, RefusedError("no", {3: "expired"}), REFUSED),
-        (10, RefusedError("later", {}, frozenset({3})), FINE),
+        (10, RefusedError("later", {}, frozenset({3})), SOME_WAITED),
+        (10, RefusedError("later", {}, frozenset(range(10))), MANY_WAITED),
+        (10, RefusedError("both", {3: "expired"}, frozenset({4})), REFUSED),
     ],
 )
 def test_troubles_become_a_value_of_a_survey(count: int, error: TransportError, value: str) -> None:

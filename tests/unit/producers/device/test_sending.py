@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from producers.device.agent import Device
 from producers.device.sending import BACKOFF_FIRST_MS, BACKOFF_LAST_MS
+from producers.wire.transport import Message, RefusedError, TransportError
 from tests.support.surveys import WEEK, WINDOW_MS, survey
 from tests.support.transports import MemoryTransport, reports
 
@@ -42,6 +44,34 @@ def test_reports_wait_while_the_broker_is_away(ledger: Path, caplog: pytest.LogC
         "reports wait in the outbox: the broker is away; sending again within a minute",
         "the broker acknowledges again; sending the outbox",
     ]
+
+
+@pytest.mark.parametrize(("asked_seconds", "pause_ms"), [(30, 30_000), (600, BACKOFF_LAST_MS)])
+def test_it_waits_as_long_as_it_is_told_and_a_minute_at_most(ledger: Path, asked_seconds: int, pause_ms: int) -> None:
+    class Busy(MemoryTransport):
+        def send(self, messages: Sequence[Message]) -> None:
+            raise TransportError(f"{len(messages)} reports are too many now", asked_seconds)
+
+    asked = survey()
+    with Device(ledger, [asked], Busy()) as device:
+        device.observe(asked, "red", WEEK)
+        device.tick(WEEK)
+        assert device.next_ms() == WEEK + pause_ms
+
+
+def test_after_a_fault_a_device_whose_reports_are_put_off_sleeps_until_they_are_due(ledger: Path) -> None:
+    class Later(MemoryTransport):
+        def send(self, messages: Sequence[Message]) -> None:
+            raise RefusedError("later", {}, frozenset(range(len(messages))))
+
+    asked, transport = survey(), Later()
+    transport.away = True
+    with Device(ledger, [asked], transport) as device:
+        device.observe(asked, "red", WEEK)
+        device.tick(WEEK)
+        transport.away = False
+        device.tick(WEEK + BACKOFF_FIRST_MS)
+        assert device.next_ms() == WEEK + BACKOFF_FIRST_MS + BACKOFF_LAST_MS
 
 
 def test_a_clock_that_was_set_back_does_not_stop_the_device(ledger: Path) -> None:
