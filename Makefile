@@ -126,6 +126,7 @@ generated: setup ## write the generated blocks and figures of the docs and the G
 	$(BIN)/python -m deploy.spec_vectors
 	$(BIN)/python -m deploy.gradual_release_figure
 	$(BIN)/python -m deploy.budget_figures
+	$(BIN)/python -m deploy.plan_figures
 	$(BIN)/python -m deploy.grafana.build
 	$(BIN)/thaw alerts render --format prometheusrule --output deploy/kubernetes/components/prometheus/alerts.yaml
 

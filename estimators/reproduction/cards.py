@@ -165,12 +165,12 @@ def _rises(numbers: Sequence[float]) -> bool:
 
 
 def _figure_5(notebook: Notebook) -> None:
-    share, people, middle = 0.0778, 3_252_599, 0.01
+    published, middle = notebook.laboratory.published, 0.01
+    share, people = published["sun.fig5.share"].value, published["sun.fig5.people"].value
     notebook.hold("sun.fig5.ratio", yes_no.dealt_to_drawn_ratio(share, people))
     levels = np.linspace(0.05, 0.5, 30)
-    notebook.chart(
-        Chart("HCOVANY: 7.78 % of 3,252,599", "epsilon", "variance", _curves(levels, share, people, middle), y_log=True)
-    )
+    title = f"HCOVANY: {100 * share:.2f} % of {people:,}"
+    notebook.chart(Chart(title, "epsilon", "variance", _curves(levels, share, people, middle), y_log=True))
     deck = Deck.for_epsilon(people, 0.5, middle=middle)
     generator, runs = notebook.laboratory.generator("sun-fig-5"), notebook.laboratory.runs(4_000, 1_000)
     ones = round(share * people)
@@ -201,15 +201,15 @@ def _worked(notebook: Notebook) -> None:
     notebook.hold("sun.appendix-c", yes_no.simmons_variance(0.1, 1, p, 0.8))
     notebook.hold("sun.thm61", yes_no.dealt_minus_warner(0.1, 100, 1.0, 0.5))
     generator, runs = notebook.laboratory.generator("sun-worked"), notebook.laboratory.runs(4_000, 1_000)
-    deck = Deck((374, 10, 616))
-    warner, drawn, _ = _simulated(generator, deck, 200, runs)
+    deck, printed = Deck((374, 10, 616)), notebook.laboratory.published["sun.alg1"]
+    warner, drawn, _ = _simulated(generator, deck, round(printed.right * deck.size), runs)
     for key, shares in (("sun.alg1", warner), ("sun.alg3", drawn)):
         notebook.hold(key, float(shares.mean()), error=float(shares.std(ddof=1) / math.sqrt(runs)))
     marks: list[Mark] = [
         Curve("Warner", np.arange(200), np.sort(warner[:200]), "points"),
         Curve("drawn cards", np.arange(200), np.sort(drawn[:200]), "points"),
-        Level("truth", 0.2),
-        Level("algorithms 1 and 3 as printed", 0.8),
+        Level("truth", printed.right),
+        Level("algorithms 1 and 3 as printed", printed.value),
     ]
     notebook.chart(Chart("200 of 1,000 people, 200 runs in order", "run", "estimated share", marks))
 

@@ -107,15 +107,16 @@ def _worked(notebook: Notebook) -> None:
     notebook.hold("pan.eq67", math.sqrt(binary_variance(ladder[-1], 1000)))
     users, epsilon, low, high = 100_000, 1.0, 2.0, 5.0
     generator, runs = notebook.laboratory.generator("pan-worked"), notebook.laboratory.runs(400, 100)
-    rounded = round(users * (3.462 - low) / (high - low))
+    printed = notebook.laboratory.published["pan.eq70"]
+    rounded = round(users * (printed.right - low) / (high - low))
     bit = REAL.grr(epsilon, 2)
     told = generator.binomial(rounded, bit.truth, size=runs) + generator.binomial(users - rounded, bit.lie, size=runs)
     means = np.array([mean_estimate(int(count), users, epsilon, low, high) or math.nan for count in told])
     notebook.hold("pan.eq70", float(means.mean()), error=float(means.std(ddof=1) / math.sqrt(runs)))
     marks: list[Mark] = [
         Curve("each run", np.arange(100), means[:100], style="points"),
-        Level("truth", 3.462),
-        Level("Eq. 70", 4.439),
+        Level("truth", printed.right),
+        Level("Eq. 70", printed.value),
     ]
     notebook.chart(Chart("A mean on [2, 5], 100,000 people, eps = 1", "run", "estimated mean", marks))
 

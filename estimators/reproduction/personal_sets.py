@@ -58,9 +58,15 @@ class PersonalWorld:
         return [mixed * law + (1 - mixed) / len(law) for law in self.spread]
 
 
-def _synthetic() -> PersonalWorld:
-    """Return a world of the size of Table 1: 625 places, 15 sensitive, home 5,040 and work 19,532 of 359,054."""
-    home, work = 5_040 / 359_054, 19_532 / 359_054
+def _tagged(laboratory: Laboratory) -> tuple[float, float]:
+    """Return the shares of check-ins at home and at work."""
+    home, work, all_of_them = laboratory.published["mk.table1.tags"].value
+    return home / all_of_them, work / all_of_them
+
+
+def _synthetic(laboratory: Laboratory) -> PersonalWorld:
+    """Return a world of the size of Table 1: 625 places, 15 of them sensitive, and its shares of home and work."""
+    home, work = _tagged(laboratory)
     rest = CHECK_INS.shares * (1 - home - work)
     places = zipf(610)
     spread = (np.roll(places, 100), np.roll(places, 300))
@@ -115,7 +121,7 @@ def _second_term(world: PersonalWorld, combined: Floats, known: list[Floats | No
 
 def _figure_8(notebook: Notebook, *, squared: bool = False) -> None:
     """Show the error by level and knowledge; `squared`: Fig. 13."""
-    world = _synthetic()
+    world = _synthetic(notebook.laboratory)
     notebook.note(
         "synthetic places; knowledge II is half of the truth mixed with even shares, a stand-in for points of interest"
     )
@@ -143,7 +149,7 @@ def _figure_8(notebook: Notebook, *, squared: bool = False) -> None:
 
 
 def _table_1(notebook: Notebook) -> None:
-    world, level = _synthetic(), math.log(625)
+    world, level = _synthetic(notebook.laboratory), math.log(625)
     labels = ["l1", "first term", "second term"]
     notebook.note("published: check-ins in Manhattan, half of them drawn without replacement; ours: synthetic places")
     for mechanism in ("uRR", "uRAP"):
@@ -192,7 +198,7 @@ def _worked(notebook: Notebook) -> None:
         gains.append(2 * expected_variation(CENSUS, "uRAP", level) / tuned - 1)
     notebook.hold("mk.theta", gains[-1] < 0.01)
     notebook.hold("mk.theta.gain", gains, labels=[f"eps = {level:.4g}" for level in levels])
-    home = 5_040 / 359_054
+    home, _ = _tagged(notebook.laboratory)
     notebook.hold("mk.posterior", highest_suspicion(home, math.log(625)))
     notebook.hold("mk.posterior.little", highest_suspicion(home, math.log(625)) < 2 * home)
     thetas = np.linspace(0.05, 0.95, 60)

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.channels.bits import one_hot
 from estimators.exact.randomness import SeededBits
 from estimators.mechanism import Specification
+from estimators.mechanisms.key_value import PCKVUE
 from estimators.mechanisms.registry import randomizer_of
 from producers.device.agent import Device
 from producers.device.ledger import StoredChain
@@ -23,17 +25,35 @@ from producers.device.outbox import OutgoingReport
 from producers.survey.survey import Survey
 from producers.wire.transport import answer_bytes
 
+Build = Callable[[Sequence[Any]], type[Device]]
+"""Takes the true values of an audit, each as a device takes it."""
+NoEffect = Callable[[Survey], str | None]
+"""Says why a defect would change nothing that leaves the devices of a survey; None: it has an effect."""
+
 
 @dataclass(frozen=True)
 class Defect:
-    """A planted defect: its name, what is broken, and the device that has it."""
+    """A planted defect: its name and the device that has it."""
 
     name: str
-    what: str
-    build: Callable[[], type[Device]]
+    build: Build
     """Called once, before the program forks."""
+    no_effect: NoEffect = lambda _: None
     bits: bool = False
-    """Whether it needs answers that are bit vectors."""
+    """Whether an audit without a survey plants it where answers are bit vectors."""
+
+
+def _single_level(survey: Survey) -> str | None:
+    return "the survey has a single level" if survey.mechanism.rungs == 1 else None
+
+
+def _tokens_from_keys(survey: Survey) -> str | None:
+    return "tokens follow from keys, of which nothing shows" if survey.layout.keyed else None
+
+
+def _bits_in_pairs(survey: Survey) -> str | None:
+    pairs = isinstance(survey.mechanism, PCKVUE)
+    return "of the two bits of a key at most one is ever set, so none can be told alone" if pairs else None
 
 
 def _drawn(mechanism: Specification, chain: StoredChain) -> tuple[StoredChain, NDArray[np.uint8]]:
@@ -69,21 +89,29 @@ class Forgets(Device):
                 self._ledger.connection.execute(f"DELETE FROM {table}")
 
 
-class NeverFlipsOnes(Device):
-    """Tells a bit that is set as it is; of symbols, tells the second one as it is."""
+def _never_flips_ones(values: Sequence[Any]) -> type[Device]:
+    """Return a device that tells set bits as they are."""
 
-    def _draw(self, survey: Survey, window_ms: int, value: Any, now_ms: int) -> StoredChain:
-        mechanism = survey.mechanism
-        chain, answers = _drawn(mechanism, super()._draw(survey, window_ms, value, now_ms))
-        entered = int(randomizer_of(mechanism).encode([value], self._bits).ravel()[0])
-        if mechanism.answer.kind == "bits":
-            answers[:, :, entered // 8] |= np.uint8(1 << entered % 8)
-        elif entered == 1:
-            answers[:] = answer_bytes(np.array([entered]), mechanism.answer.width)
-        return replace(chain, answers=answers.tobytes())
+    class NeverFlipsOnes(Device):
+        """Tells every bit that is set as it is; of symbols, tells that of one value as it is."""
+
+        def _draw(self, survey: Survey, window_ms: int, value: Any, now_ms: int) -> StoredChain:
+            mechanism, randomizer = survey.mechanism, randomizer_of(survey.mechanism)
+            seed = int.from_bytes(os.urandom(8), "little")
+            # Known words, as good as any: what is drawn for the value, such as its cohort, can be drawn once more.
+            self._bits = SeededBits(seed, "draw")  # type: ignore[assignment]
+            chain, answers = _drawn(mechanism, super()._draw(survey, window_ms, value, now_ms))
+            entered = randomizer.truth(randomizer.encode([value], SeededBits(seed, "draw")))
+            if mechanism.answer.kind == "bits":
+                answers |= entered if entered.ndim == 2 else one_hot(entered, mechanism.answer.size)
+            elif value == values[1]:
+                answers[:] = answer_bytes(mechanism.symbols(entered), mechanism.answer.width)
+            return replace(chain, answers=answers.tobytes())
+
+    return NeverFlipsOnes
 
 
-def _reuses_noise_after_fork() -> type[Device]:
+def _reuses_noise_after_fork(_: Sequence[Any]) -> type[Device]:
     """Return a device whose random words come from a generator in memory, which a fork copies."""
     shared = SeededBits(int.from_bytes(os.urandom(8), "little"), "made before the fork")
 
@@ -105,14 +133,18 @@ class DependsOnProcess(Device):
         self._bits = SeededBits(os.getpid(), "process")  # type: ignore[assignment]  # that is the defect
 
 
-class OrdersByProcess(Device):
-    """Numbers the values in an order that differs from process to process, like the order of a set."""
+def _orders_by_process(values: Sequence[Any]) -> type[Device]:
+    """Return a device that takes one value for another."""
 
-    def _draw(self, survey: Survey, window_ms: int, value: Any, now_ms: int) -> StoredChain:
-        labels = survey.mechanism.labels
-        if value in labels:
-            value = labels[(labels.index(value) + os.getpid()) % len(labels)]
-        return super()._draw(survey, window_ms, value, now_ms)
+    class OrdersByProcess(Device):
+        """Numbers the values in an order that differs from process to process, like the order of a set."""
+
+        def _draw(self, survey: Survey, window_ms: int, value: Any, now_ms: int) -> StoredChain:
+            # Never the survey's own order, whichever numbers the processes have: of two values there is one other.
+            moved = values.index(value) + 1 + os.getpid() % (len(values) - 1)
+            return super()._draw(survey, window_ms, values[moved % len(values)], now_ms)
+
+    return OrdersByProcess
 
 
 class ReusesNoiseInWindows(Device):
@@ -125,17 +157,15 @@ class ReusesNoiseInWindows(Device):
 
 
 class TellsTheValue(Device):
-    """Sharpens too much: its top level is the value itself; the levels below are as declared."""
+    """Sharpens too much: a value has the same top level every time; the levels below are as declared."""
 
     def _draw(self, survey: Survey, window_ms: int, value: Any, now_ms: int) -> StoredChain:
-        mechanism = survey.mechanism
+        mechanism, secure = survey.mechanism, self._bits
+        self._bits = SeededBits(0, repr(value))  # type: ignore[assignment]  # that is the defect
+        _, fixed = _drawn(mechanism, super()._draw(survey, window_ms, value, now_ms))
+        self._bits = secure
         chain, answers = _drawn(mechanism, super()._draw(survey, window_ms, value, now_ms))
-        entered = int(randomizer_of(mechanism).encode([value], self._bits).ravel()[0])
-        answers[-1] = 0
-        if mechanism.answer.kind == "bits":
-            answers[-1, :, entered // 8] = 1 << entered % 8
-        else:
-            answers[-1] = answer_bytes(np.array([entered]), mechanism.answer.width)
+        answers[-1] = fixed[-1]
         return replace(chain, answers=answers.tobytes())
 
 
@@ -161,29 +191,29 @@ class TellsItsClock(Device):
         return super()._encoded(late if rung else survey, chain, rung, now_ms)
 
 
+def _always(made: type[Device]) -> Build:
+    return lambda _: made
+
+
 DEFECTS = {
     defect.name: defect
     for defect in (
-        Defect("redraws a level", Redraws.__doc__ or "", lambda: Redraws),
-        Defect("redraws after a restart", Forgets.__doc__ or "", lambda: Forgets),
-        Defect("never flips ones", NeverFlipsOnes.__doc__ or "", lambda: NeverFlipsOnes, bits=True),
-        Defect(
-            "reuses noise after fork",
-            "Draws from a generator that every process inherits in the same state.",
-            _reuses_noise_after_fork,
-        ),
-        Defect("answers depend on the process", OrdersByProcess.__doc__ or "", lambda: OrdersByProcess),
-        Defect("noise depends on the process", DependsOnProcess.__doc__ or "", lambda: DependsOnProcess),
-        Defect("reuses noise in every window", ReusesNoiseInWindows.__doc__ or "", lambda: ReusesNoiseInWindows),
-        Defect("sharpens more than declared", TellsTheValue.__doc__ or "", lambda: TellsTheValue),
-        Defect("pays less than it releases", PaysLess.__doc__ or "", lambda: PaysLess),
-        Defect("names itself in tokens", NamesItself.__doc__ or "", lambda: NamesItself),
-        Defect("tells its own clock", TellsItsClock.__doc__ or "", lambda: TellsItsClock),
+        Defect("redraws a level", _always(Redraws), _single_level),
+        Defect("redraws after a restart", _always(Forgets)),
+        Defect("never flips ones", _never_flips_ones, _bits_in_pairs, bits=True),
+        Defect("reuses noise after fork", _reuses_noise_after_fork),
+        Defect("answers depend on the process", _orders_by_process),
+        Defect("noise depends on the process", _always(DependsOnProcess)),
+        Defect("reuses noise in every window", _always(ReusesNoiseInWindows)),
+        Defect("sharpens more than declared", _always(TellsTheValue)),
+        Defect("pays less than it releases", _always(PaysLess)),
+        Defect("names itself in tokens", _always(NamesItself), _tokens_from_keys),
+        Defect("tells its own clock", _always(TellsItsClock), _single_level),
     )
 }
 """The planted defects, by name."""
 
 
-def device_class(defect: str | None) -> type[Device]:
-    """Return the device to be audited: the real one, or one with a planted defect."""
-    return Device if defect is None else DEFECTS[defect].build()
+def device_class(defect: str | None, values: Sequence[Any]) -> type[Device]:
+    """Return the device to be audited: the real one, or one with a planted defect; `values` are those it will hold."""
+    return Device if defect is None else DEFECTS[defect].build(values)

@@ -63,7 +63,7 @@ def run(plans: Sequence[FleetPlan]) -> None:
 def _carry_out(plan: FleetPlan) -> None:
     """Let all devices of a plan live, then replay crashes."""
     # Before the fork: what a device class prepares is what all processes inherit.
-    make = device_class(plan.defect)
+    make = device_class(plan.defect, plan.values)
     parent = os.getpid()
 
     if any(_wait([_forked(partial(_live, plan, make, process, parent)) for process in range(PROCESSES)])):

@@ -86,6 +86,8 @@ def self_test_json(found: SelfTest) -> dict[str, Any]:
     return {
         "planted": [{"defect": planted.defect, "caught": planted.caught} for planted in found.planted],
         "control": {"contradictions": list(found.control)},
+        "chains": found.chains,
+        "left_out": [{"defect": one.defect, "reason": one.reason} for one in found.left_out],
         "caught_by": {planted.defect: list(planted.contradictions) for planted in found.planted},
     }
 

@@ -83,12 +83,7 @@ def audit(
         ProgramError: the device program failed.
         OutsideError: the broker does not answer, or refuses.
     """
-    if survey.standing:
-        raise NotAuditedError(
-            f"{survey.id} repeats answers in every window, so they are no evidence of their own; audit the same survey "
-            "without window.standing: its devices draw in the same way"
-        )
-    law = declared_law(survey.mechanism)
+    law = law_of(survey)
     with folder() as place:
         plan = plan_of(survey, law, options, place)
         if settings is None:
@@ -99,6 +94,20 @@ def audit(
             plan = replace(plan, kafka=broker)
             record([plan], tell)
             return judge(survey, law, plan, options, messages(settings, topic))
+
+
+def law_of(survey: Survey) -> DeclaredLaw:
+    """Return what a survey declares about the answers of devices.
+
+    Raises:
+        NotAuditedError: nothing that recorded answers could contradict.
+    """
+    if survey.standing:
+        raise NotAuditedError(
+            f"{survey.id} repeats answers in every window, so they are no evidence of their own; audit the same survey "
+            "without window.standing: its devices draw in the same way"
+        )
+    return declared_law(survey.mechanism)
 
 
 @contextmanager

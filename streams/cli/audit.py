@@ -74,10 +74,8 @@ def command(
     options = Options(users=users, crashes=crashes, seed=seed, alpha=alpha)
     asked = None if survey is None else survey_called(survey, settings)
     if testing:
-        with _progress("planted defects") as tell:
-            found = self_test(options, asked, tell=tell)
-        _print_self_test(found, as_json=as_json)
-        return 0 if found.passed else 1
+        _refuse_beside_self_test(svg, flags)
+        return _self_test(asked, options, as_json=as_json)
     if asked is None:
         raise click.UsageError("name a survey: a file, or a name or id in the survey folder; or use --self-test")
     broker = _broker(settings, flags)
@@ -98,6 +96,28 @@ def command(
         _print(done)
     click.echo(report.closing_line(done), err=as_json)
     return 1 if done.contradictions() else 0
+
+
+def _refuse_beside_self_test(svg: Path | None, flags: dict[str, Any]) -> None:
+    """Refuse what would change nothing: defects are planted in devices of this machine, and no picture is drawn."""
+    without = [] if svg is None else ["svg"]
+    without += [name for name in KAFKA if flags.get(name) is not None]
+    if without:
+        flag = without[0].replace("_", "-")
+        raise click.UsageError(f"--{flag} changes nothing beside --self-test: leave one of the two out")
+
+
+def _self_test(asked: Survey | None, options: Options, *, as_json: bool) -> int:
+    try:
+        with _progress("planted defects") as tell:
+            found = self_test(options, asked, tell=tell)
+    except NotAuditedError as error:
+        if asked is None:
+            raise
+        _print_not_audited(asked, str(error), options, as_json=as_json)
+        return 0
+    _print_self_test(found, as_json=as_json)
+    return 0 if found.passed else 1
 
 
 def _broker(settings: Settings, flags: dict[str, Any]) -> Settings | None:
@@ -171,6 +191,11 @@ def _print_self_test(found: SelfTest, *, as_json: bool) -> None:
         by = escape(planted.contradictions[0]) if planted.caught else "nothing"
         table.add_row(planted.defect, "yes" if planted.caught else "[red]no[/red]", by)
     console.print(table)
+    for one in found.left_out:
+        console.print(f"not planted: {one.defect}: {one.reason}")
+    if found.missed:
+        console.print(f"not caught with {found.chains:,} chains: {', '.join(found.missed)}")
+        console.print("Each changes what leaves devices, but too little to be seen in so few: give more --users.")
     accused = "" if not found.control else f"; the real device is accused: {escape(found.control[0])}"
     caught = sum(planted.caught for planted in found.planted)
     console.print(f"planted {len(found.planted)}, caught {caught}{accused}")

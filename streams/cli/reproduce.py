@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -50,12 +52,14 @@ def command(names: tuple[str, ...], quick: bool, seed: int, as_csv: bool, as_jso
         svg.mkdir(parents=True, exist_ok=True)
     laboratory = Laboratory(load_published(), PackagedData(), seed=seed, quick=quick)
     findings = []
-    for finding in _with_progress(perform(experiments, laboratory), len(experiments)):
-        findings.append(finding)
-        if not as_csv and not as_json:
-            _print(finding)
-        if svg is not None and finding.result.charts:
-            (svg / f"{finding.experiment.name}.svg").write_text(draw(finding.result.charts))
+    with _progress(len(experiments)) as bar:
+        for finding in perform(experiments, laboratory, tell=bar.begin):
+            findings.append(finding)
+            if not as_csv and not as_json:
+                with bar.hidden():
+                    _print(finding)
+            if svg is not None and finding.result.charts:
+                (svg / f"{finding.experiment.name}.svg").write_text(draw(finding.result.charts))
     if as_csv:
         click.echo(report.csv_text(findings), nl=False)
     elif as_json:
@@ -64,17 +68,39 @@ def command(names: tuple[str, ...], quick: bool, seed: int, as_csv: bool, as_jso
     return 1 if report.counts(findings)["differs"] else 0
 
 
-def _with_progress(findings: Iterable[Finding], total: int) -> Iterable[Finding]:
-    """Pass findings on, with a bar on stderr if that is a terminal."""
+@dataclass(frozen=True)
+class _Bar:
+    """What the loop over experiments tells the bar."""
+
+    begin: Callable[[str], None]
+    """Takes the name of the experiment that is about to run."""
+    hidden: Callable[[], AbstractContextManager[None]]
+    """Clears the bar's line for what is printed inside."""
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[_Bar]:
+    """Show a bar on stderr if that is a terminal, which may be the one that stdout prints on."""
     if not sys.stderr.isatty():
-        yield from findings
+        yield _Bar(lambda _: None, nullcontext)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("experiments", total=total)
-        for finding in findings:
-            bar.update(task, advance=1, description=finding.experiment.name)
-            yield finding
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=total)
+        started = 0
+
+        def begin(name: str) -> None:
+            nonlocal started
+            progress.update(task, description=name, completed=started)
+            started += 1
+
+        @contextmanager
+        def hidden() -> Iterator[None]:
+            progress.stop()
+            yield
+            progress.start()
+
+        yield _Bar(begin, hidden)
 
 
 def _print(finding: Finding) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from estimators.reproduction.laboratory import Experiment, Laboratory
 from estimators.reproduction.registry import EXPERIMENTS
@@ -30,9 +30,12 @@ def chosen(names: Sequence[str]) -> list[Experiment]:
     return [experiment for name, experiment in EXPERIMENTS.items() if name in found]
 
 
-def perform(experiments: Sequence[Experiment], laboratory: Laboratory) -> Iterator[Finding]:
-    """Perform experiments, each when it is asked for."""
+def perform(
+    experiments: Sequence[Experiment], laboratory: Laboratory, *, tell: Callable[[str], None] = lambda _: None
+) -> Iterator[Finding]:
+    """Perform experiments, each when it is asked for; `tell` is told the name of the one that begins."""
     for experiment in experiments:
+        tell(experiment.name)
         started = time.monotonic()
         result = experiment.perform(laboratory)
         yield Finding(experiment, result, time.monotonic() - started)

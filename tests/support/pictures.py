@@ -17,5 +17,5 @@ def assert_same_picture(path: Path, drawn: str) -> None:
     stored = path.read_text(encoding="utf-8")
     parts = [_NUMBER.split(_NAMES.sub(r"\1", text)) for text in (stored, drawn)]
     numbers = [[float(number) for number in _NUMBER.findall(_NAMES.sub(r"\1", text))] for text in (stored, drawn)]
-    assert parts[0] == parts[1], f"{path.name} is not what its page draws; run `make pages`"
+    assert parts[0] == parts[1], f"{path.name} is not what its page draws; run `make generated` or `make pages`"
     assert numbers[1] == pytest.approx(numbers[0], abs=0.01)

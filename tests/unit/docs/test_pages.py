@@ -42,6 +42,18 @@ def test_three_dots_stand_for_anything_and_other_differences_are_told() -> None:
         compare("here", "", "something")
 
 
+def test_the_tour_does_not_wait_for_a_demo_that_has_ended(tmp_path: Path) -> None:
+    typed = [typed for block in blocks((ROOT / "docs" / "tour.md").read_text()) for typed, _ in commands(block)]
+    assert not [line for line in typed if line.startswith(("until", "while"))], "a loop without a limit: use `soon`"
+    with Shell(tmp_path, {"PATH": "/usr/bin:/bin"}) as shell:
+        assert shell.run(next(line for line in typed if line.startswith("soon()"))) == (0, "")
+        assert shell.run("echo the broker did not start > demo.log; false & wait") == (0, "")
+        status, printed = shell.run("soon grep -qs '^for other commands' demo.log && cat demo.log")
+        assert status == 1
+        assert printed.endswith("the broker did not start\n")
+        assert shell.run("sleep 600 & soon grep -qs broker demo.log") == (0, "")
+
+
 def test_a_shell_keeps_its_state_and_ends_what_it_started(tmp_path: Path) -> None:
     with Shell(tmp_path, {"PATH": "/usr/bin:/bin"}) as shell:
         assert shell.run("cd / && x=7; false") == (1, "")

@@ -66,6 +66,14 @@ def test_the_best_theta_is_better_than_its_neighbours_and_the_default() -> None:
     assert found.theta_gain == pytest.approx(1 - least / errors(domain, 3.0)["urap"])  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("epsilon", [0.5, 1.0])
+def test_the_best_theta_is_never_worse_than_the_default(epsilon: float) -> None:
+    """With two values, both sensitive, the default is the best one."""
+    gain = compare(Domain((0.5, 0.5), 2, 200), epsilon).theta_gain
+    assert 0.0 <= gain < 1e-6
+    assert f"{gain:.1%}" == "0.0%"
+
+
 def test_the_best_mechanism_is_the_one_with_the_smallest_error_among_those_that_protect_as_much() -> None:
     found = compare(Domain((1 / 50,) * 50, 5, 10_000), 1.0)
     local = [row for row in found.rows if row.protects == "all values" and row.error is not None]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from streams.audit.defects import DEFECTS
-from streams.audit.selftest import Planted, SelfTest
+from streams.audit.selftest import LeftOut, Planted, SelfTest
 from streams.cli import audit as command
 from tests.unit.streams.cli.test_main import run
 
@@ -21,7 +21,7 @@ EXPECTED = {
 
 
 def test_all_planted_defects_are_caught_and_the_real_device_is_not_accused(capfd: pytest.CaptureFixture[str]) -> None:
-    """A false alarm on the two surveys of the real device: 2e-6."""
+    """A false alarm on the two surveys of the real device: 2e-6. A miss: below 1e-6."""
     status, out, _ = run(capfd, "audit", "--self-test", "--json")
     found = json.loads(out)
     assert [planted for planted in found["planted"] if not planted["caught"]] == []
@@ -43,11 +43,28 @@ def test_all_planted_defects_are_caught_and_the_real_device_is_not_accused(capfd
 
 
 def test_a_defect_that_is_not_caught_fails(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    missed = SelfTest((Planted("redraws a level", ()), Planted("never flips ones", ("level 0: ...",))), ())
+    missed = SelfTest((Planted("redraws a level", ()), Planted("never flips ones", ("level 0: ...",))), (), chains=64)
     monkeypatch.setattr(command, "self_test", lambda *_, **__: missed)
     status, out, _ = run(capfd, "audit", "--self-test")
     assert status == 1
-    assert out.splitlines()[-1] == "planted 2, caught 1"
+    *_, which, remedy, last = out.splitlines()
+    assert which == "not caught with 64 chains: redraws a level"
+    assert "give more --users" in remedy
+    assert last == "planted 2, caught 1"
     accused = SelfTest((), ("level 0: an attack ...",))
     monkeypatch.setattr(command, "self_test", lambda *_, **__: accused)
     assert run(capfd, "audit", "--self-test")[0] == 1
+
+
+def test_what_is_left_out_is_named_and_fails_nothing(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = SelfTest(
+        (Planted("never flips ones", ("level 0: ...",)),), (), (LeftOut("redraws a level", "a single level"),)
+    )
+    monkeypatch.setattr(command, "self_test", lambda *_, **__: found)
+    status, out, _ = run(capfd, "audit", "--self-test")
+    assert status == 0
+    assert out.splitlines()[-2:] == ["not planted: redraws a level: a single level", "planted 1, caught 1"]
+    left = json.loads(run(capfd, "audit", "--self-test", "--json")[1])["left_out"]
+    assert left == [{"defect": "redraws a level", "reason": "a single level"}]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import csv
 import io
 import json
+import os
+import re
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +23,7 @@ from streams.reproduction import published
 from tests.unit.streams.cli import test_main
 
 FAST = ["pan-table-1", "pan-fig-1b", "pan-worked"]
+_ESCAPE = r"\x1b\[[?\d;]*[a-zA-Z]"
 Reproduce = Callable[..., tuple[int, str, str]]
 
 
@@ -72,3 +79,47 @@ def test_an_unknown_name_is_refused_with_a_remedy(reproduce: Reproduce) -> None:
     status, _, err = reproduce("pan-fig-9")
     assert status == 2
     assert "thaw reproduce list" in err
+
+
+def test_on_a_terminal_the_bar_names_what_runs_and_leaves_the_tables_whole() -> None:
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "streams.cli", "reproduce", *FAST, "--quick"]
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=os.environ | {"TERM": "xterm"}) as running:
+        os.close(theirs)
+        text = "".join(_until_closed(ours))
+    os.close(ours)
+    assert running.returncode == 0, text
+    order = [name for name in EXPERIMENTS if name in FAST]
+    painted = re.findall(r"([\w-]+) [━╸╺ ]+ (\d)/3", re.sub(_ESCAPE, "", text))
+    assert {(name, int(done)) for name, done in painted} == {(name, i) for i, name in enumerate(order)}
+    left = _left_on_screen(text)
+    assert "━" not in "".join(left)
+    assert [line.split("  ")[0] for line in left if "  Pan, " in line] == order
+    assert left[-1].startswith("experiments 3, reproduced ")
+
+
+def _until_closed(terminal: int) -> Iterator[str]:
+    """Yield what is written to a terminal until nobody has it open, which Linux reports as an error."""
+    reader = codecs.getincrementaldecoder("utf-8")()
+    with contextlib.suppress(OSError):
+        while read := os.read(terminal, 1 << 16):
+            yield reader.decode(read)
+
+
+def _left_on_screen(text: str) -> list[str]:
+    """Return the lines that a terminal shows in the end, of what moves the cursor only by lines and to their start."""
+    lines, row, column = [""], 0, 0
+    for part in re.findall(rf"{_ESCAPE}|[\r\n]|[^\x1b\r\n]+", text):
+        if part == "\r":
+            column = 0
+        elif part == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif part.endswith("A"):
+            row -= int(part[2:-1] or 1)
+        elif part == "\x1b[2K":
+            lines[row] = ""
+        elif not part.startswith("\x1b"):
+            lines[row] = lines[row][:column].ljust(column) + part + lines[row][column + len(part) :]
+            column += len(part)
+    return [line.rstrip() for line in lines if line.strip()]
