@@ -19,7 +19,7 @@ from estimators.mechanisms.mean import Mean
 from estimators.mechanisms.rappor import RAPPOR
 from estimators.tally import Tally
 from tests.support.mechanism import whole
-from tests.support.simulate import simulated_tally
+from tests.support.simulate import simulated_tally, simulated_values
 
 STRINGS = tuple(f"site-{i}" for i in range(12))
 
@@ -167,3 +167,23 @@ def test_a_window_that_is_too_small_is_pointed_out() -> None:
     for wrong in ("ill", 3, ["well"]):
         with pytest.raises(ParameterError):
             crowd.encode([wrong], SeededBits(1))
+
+
+@pytest.mark.parametrize("open_list", [True, False])
+def test_a_simulated_fleet_holds_strings_that_no_candidate_explains_where_people_may(open_list: bool) -> None:
+    rappor = whole(RAPPOR((*STRINGS, "another string 0"), (4.0,), bits=64, cohorts=8, open_list=open_list))
+    values = simulated_values(rappor, 20_000, seed=2)
+    outside = [value for value in values if value not in rappor.labels]
+    truth = rappor.truth(values)
+    assert 1 - truth.sum() == pytest.approx(len(outside) / len(values))
+    found = rappor.estimate(simulated_tally(rappor, values, 2))
+    if not open_list:
+        assert outside == []
+        assert found.unexplained is None
+        return
+    # One in 16: outside these bounds once in 10^14 fleets.
+    assert 1_000 < len(outside) < 1_500
+    assert len(set(outside)) > 500
+    assert found.unexplained is not None
+    assert found.unexplained.lower > 0, "seen in spite of the noise"
+    assert found.unexplained.lower < len(outside) / len(values) < found.unexplained.upper
