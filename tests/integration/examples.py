@@ -157,6 +157,7 @@ def main(arguments: Sequence[str]) -> int:
             runs.append(run([file], seconds=chosen.seconds, seed=seed + number))
         except NoResultError as error:
             said.append(f"{file.stem}: {error}")
+            print(said[-1], file=sys.stderr)
             continue
         for one in runs[-1].examples:
             print(one.line, flush=True)
