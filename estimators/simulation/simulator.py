@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 _NUMBERS = 101
 """Different numbers that a simulated fleet picks from where values are numbers."""
 _OUTSIDE, _OTHERS = 16, 1_024
-"""One in so many people holds a string that is not among the candidates, and how many of those there are: enough that
+"""One in so many devices holds a string that is not among the candidates, and how many of those there are: enough that
 their bits are spread as evenly as decoding takes them to be."""
 
 
@@ -47,6 +47,10 @@ class Simulator(Generic[S]):
         words are spare uniform words, one per device, for mechanisms whose values have more to them than an index.
         """
         return np.array(self.specification.labels, dtype=object)[picks]  # type: ignore[return-value]  # an array serves
+
+    def populate(self, picks: NDArray[np.int64], words: NDArray[np.uint64]) -> Sequence[Any]:
+        """Return `simulate` of a whole fleet, and where devices may hold values that nobody listed, a few of those."""
+        return self.simulate(picks, words)
 
     def truth(self, values: Sequence[Any]) -> Floats:
         """Return the true quantities that the estimator estimates, for a fleet with these values."""
@@ -82,10 +86,10 @@ class MeanSimulator(Simulator[Mean]):
 
 
 class RAPPORSimulator(Simulator[RAPPOR]):
-    """Known strings, and where people may hold others, a few of those."""
+    """Known strings; a fleet may hold others."""
 
-    def simulate(self, picks: NDArray[np.int64], words: NDArray[np.uint64]) -> Sequence[Any]:
-        """Return the picked strings; with an open list every sixteenth person holds one of many that nobody knows."""
+    def populate(self, picks: NDArray[np.int64], words: NDArray[np.uint64]) -> Sequence[Any]:
+        """Return the picked strings; with an open list every sixteenth device holds one of many that nobody knows."""
         values = np.array(self.specification.labels, dtype=object)[picks]
         if self.specification.open_list:
             known = set(self.specification.labels)

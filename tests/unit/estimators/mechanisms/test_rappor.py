@@ -19,7 +19,7 @@ from estimators.mechanisms.mean import Mean
 from estimators.mechanisms.rappor import RAPPOR
 from estimators.tally import Tally
 from tests.support.mechanism import whole
-from tests.support.simulate import simulated_tally, simulated_values
+from tests.support.simulate import simulated_tally
 
 STRINGS = tuple(f"site-{i}" for i in range(12))
 
@@ -172,7 +172,8 @@ def test_a_window_that_is_too_small_is_pointed_out() -> None:
 @pytest.mark.parametrize("open_list", [True, False])
 def test_a_simulated_fleet_holds_strings_that_no_candidate_explains_where_people_may(open_list: bool) -> None:
     rappor = whole(RAPPOR((*STRINGS, "another string 0"), (4.0,), bits=64, cohorts=8, open_list=open_list))
-    values = simulated_values(rappor, 20_000, seed=2)
+    picks, words = np.arange(20_000) % len(rappor.labels), SeededBits(2).words(20_000)
+    values = list(rappor.simulator.populate(picks, words))
     outside = [value for value in values if value not in rappor.labels]
     truth = rappor.truth(values)
     assert 1 - truth.sum() == pytest.approx(len(outside) / len(values))
