@@ -171,7 +171,7 @@ class BlockWindow:
             return day[present[present < max(len(day) - first, 0)] + first]  # type: ignore[return-value]  # an array
         first_number = plan.window_number(plan.first_window_ms)
         chosen = pick(plan.scenario.shares(plan.base_shares, number, first_number, phases), words)
-        return simulator_of(plan.survey.mechanism).simulate(chosen, words)
+        return simulator_of(plan.survey.mechanism).populate(chosen, words)
 
     def _schedule(self, present: NDArray[np.intp], phases: NDArray[np.float64], network: SeededBits) -> None:
         """Order all events: rung 0 is due when the value is taken, later ones after the window, all with jitter."""
