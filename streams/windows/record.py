@@ -236,7 +236,7 @@ def make_record(
             DerivedEstimate(
                 one.name, one.kind, one.meaning, *_finite(np.array([one.value, one.variance, one.lower, one.upper]))
             )
-            for one in (*estimates.derived, *marginals(survey, estimates))
+            for one in (*estimates.derived, *marginals(survey, tally, estimates))
         ],
         views=[ShareView.of(view) for view in views],
         withdrawn=withdrawn,
