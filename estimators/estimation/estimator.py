@@ -33,7 +33,7 @@ class Estimator(ABC, Generic[S]):
         return None
 
     def sums(self, tally: Tally, sums: Sequence[Sequence[int]], found: Estimates) -> SummedBands:
-        """Return bands for sums of shares of an estimate of this tally; each sum is the places of its labels.
+        """Return sums of shares of an estimate of this tally, with bands; each is given by the places of its labels.
 
         For mechanisms whose shares add up and whose labels are yes/no questions.
         """
@@ -43,6 +43,7 @@ class Estimator(ABC, Generic[S]):
         return summed_bands(
             questions,
             sums,
+            found.value,
             one_symbol=self.specification.answer.kind == "index",
             method=cast(Method, found.method),
             population=found.population,

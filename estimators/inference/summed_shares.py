@@ -27,8 +27,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SummedBands:
-    """Per sum of shares its variance and the ends of its band."""
+    """Sums of shares with their variances, and the ends of bands that hold them."""
 
+    value: Floats
     variance: Floats
     lower: Floats
     upper: Floats
@@ -50,13 +51,14 @@ class _Question:
 def summed_bands(
     questions: YesNo,
     sums: Sequence[Sequence[int]],
+    shares: Floats,
     *,
     one_symbol: bool,
     method: Method,
     population: Population,
     alpha: float,
 ) -> SummedBands:
-    """Return bands at level 1 - alpha for sums of shares, given by the places of their values.
+    """Return sums of shares, given by the places of their values, with bands at level 1 - alpha.
 
     one_symbol: an answer names one value; otherwise it has one bit for every value.
     """
@@ -82,7 +84,8 @@ def summed_bands(
         np.add.at(variance, places, bits**2 * found.variance)
         np.add.at(lower, places, bits * found.lower)
         np.add.at(upper, places, bits * found.upper)
-    return SummedBands(variance, lower, upper)
+    value = np.array([shares[list(cells)].sum() for cells in sums])
+    return SummedBands(value, variance, np.minimum(lower, value), np.maximum(upper, value))
 
 
 def _of_symbols(questions: YesNo, number: int, cells: NDArray[np.int64]) -> Iterator[_Question]:

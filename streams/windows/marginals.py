@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from estimators.estimates import Derived, Estimates
 from estimators.estimation.registry import estimator_of
 from estimators.tally import Tally
@@ -18,9 +16,8 @@ def marginals(survey: Survey, tally: Tally, found: Estimates) -> list[Derived]:
     if survey.attributes is None or not found.users:
         return []
     sums = list(survey.attributes.sums())
-    bands = estimator_of(survey.mechanism).sums(tally, [one.cells for one in sums], found)
-    shares = np.array([found.value[list(one.cells)].sum() for one in sums])
-    columns = (shares, bands.variance, np.minimum(bands.lower, shares), np.maximum(bands.upper, shares))
+    told = estimator_of(survey.mechanism).sums(tally, [one.cells for one in sums], found)
+    columns = (told.value, told.variance, told.lower, told.upper)
     return [
         Derived(one.name, "share", f"share of the devices that answered with {one.name}", *map(float, numbers))
         for one, *numbers in zip(sums, *columns, strict=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
-from tests.calibration import alarms, cells, homogeneity
+from tests.calibration import alarms, cells, derived, homogeneity
 from tests.calibration.alarms import Alarms, Scenario, run_scenario
 from tests.calibration.homogeneity import POWER, SIZES, Case, Rejections, run_case
 from tests.calibration.judge import LEAST, LONG, NAMED, NO_TRIALS, SHORT, Hits, Stages
@@ -146,6 +146,11 @@ def describe(outcome: Outcome) -> str:
     return text
 
 
+def _checks(world: World) -> int:
+    """Return the checks of a cell at one stage: two of every class of values, all at once, what is derived."""
+    return 2 * len(world.classes) + 1 + len(derived.names_of(world))
+
+
 @lru_cache(maxsize=1)
 def _scenarios() -> tuple[Scenario, ...]:
     return alarms.scenarios()
@@ -215,7 +220,7 @@ def run(
     plan = [setting for setting in plan if re.search(cells_like, setting.id)]
     plan.sort(key=lambda setting: (setting.id not in closer, not suspicious(setting), setting.seed))
     # Coverage of each class and of all values at once, undefined bands, each in all stages; then groups of cells.
-    checks = len(form.stages) * sum(len(setting.methods) * (2 * len(setting.world.classes) + 1) for setting in plan)
+    checks = len(form.stages) * sum(len(setting.methods) * _checks(setting.world) for setting in plan)
     checks += len({name for s in plan for m in s.methods for name in group_names(Outcome(s.world.name, s.id, m, 0))})
     scenarios, cases = (0, 0) if only or cells_like else (len(_scenarios()), len(_cases()))
     # Each scenario has at most two constructions with two sides, each case two levels.

@@ -34,7 +34,13 @@ def of_two(one_symbol: bool, truth: float, lie: float, ones: int, population: Po
     counts = np.array([[ones // 2, ones - ones // 2]])
     questions = YesNo.of([truth], [lie], counts, [USERS])
     return summed_bands(
-        questions, [(0, 1)], one_symbol=one_symbol, method="stratified", population=population, alpha=0.05
+        questions,
+        [(0, 1)],
+        np.full(2, (ones / USERS - (2 * lie)) / (truth - lie) / 2.0),
+        one_symbol=one_symbol,
+        method="stratified",
+        population=population,
+        alpha=0.05,
     )
 
 
@@ -76,7 +82,9 @@ def test_bits_that_ask_differently_share_the_error_rate() -> None:
     truth, lie = np.array([[0.7, 0.7, 0.5]]), np.array([[0.2, 0.2, 0.0]])
     questions = YesNo.of(truth, lie, np.array([[30, 25, 4]]), [100])
     both, first, second = (
-        summed_bands(questions, [cells], one_symbol=False, method="pooled", population="fleet", alpha=alpha)
+        summed_bands(
+            questions, [cells], np.full(3, 0.1), one_symbol=False, method="pooled", population="fleet", alpha=alpha
+        )
         for cells, alpha in (((0, 1, 2), 0.05), ((0, 1), 0.025), ((2,), 0.025))
     )
     assert both.lower[0] == pytest.approx(first.lower[0] + second.lower[0])
