@@ -9,6 +9,8 @@ Result = TypeVar("Result")
 # How much slower than a quiet machine a busy one may be. A smaller factor fails tests whose processes got no CPU; a
 # larger one only delays the report of a failure.
 BUSY = 4
+# How long to wait, on a quiet machine, for live services to be seen in a state that only some of their windows reach.
+COINCIDENCE = 300
 
 
 def until(
