@@ -63,8 +63,7 @@ def table(findings: Findings) -> str:
         lines.append(_row(mechanism, method, list(group), findings.groups[f"{mechanism}, {method}"]))
     lines += _power(findings)
     lines += _above(ordered)
-    heads = ("alert bound", "side", "alpha", "windows", "false alarms", "reported from")
-    lines += ["", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines += ["", "| alert bound | side | alpha | windows | false alarms | reported from |", "|---" * 6 + "|"]
     for found in (*findings.alarms, *together(findings.alarms)):
         trials = found.hits.trials
         lines.append(

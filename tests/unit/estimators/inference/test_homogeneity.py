@@ -42,9 +42,11 @@ def test_a_noisy_rung_does_not_keep_a_sharp_one_from_being_compared() -> None:
     stratified in just those windows (bands held in .930 of 3,000).
     """
     mechanism = build("oue", ["a", "b"], (0.1, 6.0), {})
-    (truth, _), (lie, _) = (side[0] for side in mechanism.specification.chain.probabilities)
     tally = Tally.empty(2, 1, 2)
     tally.users[:, 0] = 500
+    questions = mechanism.yes_no(tally)
+    assert questions is not None
+    truth, lie = float(questions.truth[0, 0]), float(questions.lie[0, 0])
     tally.counts[0, 0] = round(500 * (lie - 1.2 * (truth - lie))), round(500 * lie)
     tally.counts[1, 0] = 250, 1
     found = mechanism.estimate(tally, method="pooled")
