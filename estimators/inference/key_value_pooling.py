@@ -239,9 +239,7 @@ def pool_key_values(
         return _around(scale, share, mean, shares, means.ends(error))
 
     # A mean that could be anything is not estimable: its value would only mislead, its band says so.
-    lower, upper = means.ends(alpha)
-    lost = (lower <= -1.0) & (upper >= 1.0)
-    unknown = np.isnan(share)
+    lost, unknown = _anything(*means.ends(alpha)), np.isnan(share)
     found = Combined(
         _interleave(scale * share, np.where(lost, np.nan, mean)),
         _interleave(scale**2 * variance, np.where(lost, np.nan, estimate.mean_variance)),
@@ -287,6 +285,10 @@ def _missing(unknown: NDArray[np.bool_], lost: NDArray[np.bool_], derived: Seque
         yield f"{int(np.sum(unknown))} keys have no estimate: fewer than two people were asked"
     if np.any(lost):
         yield f"{int(np.sum(lost))} means are not estimable: too few people have the key"
+
+
+def _anything(lower: Floats, upper: Floats) -> NDArray[np.bool_]:
+    return np.asarray((lower <= -1.0) & (upper >= 1.0))
 
 
 def _share_variance(
