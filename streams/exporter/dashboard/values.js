@@ -120,7 +120,7 @@ export class ValuesTable {
     // A mean is drawn in the range of its numbers, where it can lie.
     const lowest = Math.min(quantity.low, ...alike(shown).map(({ row }) => row.lower ?? Infinity));
     const cut = state.q.trim() === "" && addsUp(this.info) && shown.length < rows.length;
-    const rest = cut ? othersOf(this.info, window, new Set(shown.map(({ index }) => index))) : null;
+    const rest = cut ? othersOf(window, new Set(shown.map(({ index }) => index))) : null;
     const highest = Math.max(quantity.kind === "share" ? -Infinity : quantity.high, ...alike(shown).map(({ row }) => row.upper ?? -Infinity), lowest + 1e-6);
     const place = (value) => ((100 * (value - lowest)) / (highest - lowest)).toFixed(2);
     const truth = window.truth?.shares ?? null;
@@ -141,7 +141,7 @@ export class ValuesTable {
     else this.show(window.state, `Values, ${when}`, "not settled", window.withheld ? `No estimate: ${openText(window, now)}.` : `Not settled: ${openText(window, now)}. The numbers will change; the order is that of the newest settled window.`);
   }
 
-  /** The last row: all values that are not listed, as one. */
+  /** The last row: all values that are not listed, as one number. */
   drawRest(others, { finest, quantity }) {
     keyed(this.rest, others === null ? [] : [others], () => "others", () => {
       const parts = this.parts();
@@ -151,6 +151,8 @@ export class ValuesTable {
     }, (node) => {
       setText(node.parts.name, `all ${others.count} others`);
       this.fill(node, others, { place: () => 0, finest, quantity, colour: "var(--muted)", real: others.truth, beside: "" });
+      setText(node.parts.between, "no band");
+      setAttribute(node.parts.between, "title", "Which values these are was chosen by the estimates: no band holds after such a choice.");
     });
   }
 
