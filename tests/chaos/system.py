@@ -120,12 +120,14 @@ class System:
         self.journal = supervisor.folder / "journal"
         self.told = Told(supervisor.folder, self._worker_runs)
         thaw = [sys.executable, "-m", "streams.cli"]
+        # Batches here are short: every other worker walks all of them by compiled code, as long ones are walked.
+        walking = [sys.executable, "-m", "tests.support.walking_worker"]
         env = _env(self.settings, driver)
         *ports, guest_port, gateway_port, gateway_metrics_port = free_ports(self.worker_count + 3)
         self.workers = [
             Kept(
                 f"worker-{number}",
-                [*thaw, "worker"],
+                [*(walking if number % 2 else thaw), "worker"],
                 StopOrder.WORKER,
                 env | {"THAW_INSTANCE": f"worker-{number}", "THAW_WORKER_PORT": str(port)},
             )
