@@ -31,6 +31,7 @@ class WorkerMetrics:
     reports: Counter
     dead_letters: Counter
     dead_letters_cut: Counter
+    estimates_too_large: Counter
     deleted_unread: Counter
     clock_offset: Gauge
     topic_fault: Gauge
@@ -82,6 +83,7 @@ def worker_metrics() -> WorkerMetrics:
         reports=counter("thaw_worker_reports_total"),
         dead_letters=counter("thaw_worker_dead_letters_total"),
         dead_letters_cut=counter("thaw_worker_dead_letters_cut_total"),
+        estimates_too_large=counter("thaw_worker_estimates_too_large_total"),
         deleted_unread=counter("thaw_worker_deleted_unread_records_total"),
         clock_offset=gauge("thaw_worker_clock_offset_seconds"),
         topic_fault=gauge("thaw_worker_topic_faults"),

@@ -6,12 +6,17 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
-from typing import NamedTuple, overload
+from typing import Final, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+
+LARGEST_BYTES: Final = 8 << 20
+"""Of one message that the collector itself publishes. A dead letter may be larger than the record it was in, which may
+have been compressed; larger ones are cut. An estimate takes about 340 bytes a value before it is compressed. Smaller:
+surveys of thousands of values are not published; larger: a reader must take as much at once."""
 
 
 class Record(NamedTuple):
@@ -223,4 +228,11 @@ class PublishError(RuntimeError):
 
 
 class MessageTooLargeError(PublishError):
-    """A message is larger than its topic, or the client, allows."""
+    """Messages are larger than their topic, or the client, allows; the brokers have all others.
+
+    `messages` are those that were refused. Several may fit one by one: a topic may take less than a batch of them.
+    """
+
+    def __init__(self, message: str, messages: Sequence[Outgoing]) -> None:
+        super().__init__(message)
+        self.messages = messages
