@@ -133,6 +133,7 @@ def main(url: str) -> None:
         del applier
         another.process(batches({0: _messages(0)[:1]}, start=offset)[0])
         assert another.cached_bytes == table
+        settled = rss_mib(os.getpid())
         # As for the hash of the winners.
         stamps = [NO_STAMP] * SURVEY.shards
         [counts] = store.estimates.counts(SURVEY.id, WINDOW, Shape.of(SURVEY), topic=TOPIC, partitions=1, known=stamps)
@@ -144,7 +145,7 @@ def main(url: str) -> None:
         "redis_peak": max(peak, int(memory["used_memory_peak"])),
         "redis_settled": int(memory["used_memory"]),
         "worker_peak": peak_mib(os.getpid()),
-        "worker_settled": rss_mib(os.getpid()),
+        "worker_settled": settled,
         "table": table,
     }
     print(json.dumps(sizes))
