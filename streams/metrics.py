@@ -317,18 +317,13 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "worker",
-        "thaw_worker_recompute_seconds",
-        "histogram",
-        (),
-        "Time to recompute and store the estimate of one window.",
-    ),
-    Metric(
-        "worker",
-        "thaw_worker_recompute_failures_total",
+        "thaw_worker_estimates_too_large_total",
         "counter",
         (),
-        "Windows whose estimate could not be computed at a tick.",
+        "Estimates that were stored but not published because their topic takes no message of their size.",
     ),
+    Metric("worker", "thaw_worker_recompute_seconds", "histogram", (), "Time to estimate and store one window."),
+    Metric("worker", "thaw_worker_recompute_failures_total", "counter", (), "Windows whose estimate failed at a tick."),
     Metric(
         "worker",
         "thaw_worker_recompute_delay_seconds",
