@@ -353,7 +353,7 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         ("partition",),
         "Age of the oldest record of an assigned partition that was not counted yet, at most; 0 if all were. Where "
-        "that is not known, the time since it was.",
+        "that is not known, the time since it was; NaN for moments after an assignment.",
     ),
     Metric(
         "worker",

@@ -28,6 +28,7 @@ config: Any = numba.core.config
 SOURCES: Final = (
     "producers/wire/keys.py",
     "producers/wire/layout.py",
+    "streams/kafka/messages.py",
     "streams/store/counters.py",
     "streams/store/entry.py",
     "streams/worker/kernels.py",
