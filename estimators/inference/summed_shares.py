@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.estimates import Method, Population
-from estimators.inference.pooling_bits import pool_bits
+from estimators.inference.pooling_bits import combine_bits
 from estimators.intervals.always_valid import YesNo
 
 Floats = NDArray[np.float64]
@@ -70,7 +70,7 @@ def summed_bands(
         truth, lie, ones = (
             np.stack([getattr(question, name) for question in alike], axis=1) for name in ("truth", "lie", "ones")
         )
-        found = pool_bits(
+        found = combine_bits(
             [str(question.sum) for question in alike],
             truth,
             lie,
@@ -78,12 +78,12 @@ def summed_bands(
             (bits * questions.users[:, 0]).astype(np.int64),
             method=method,
             population=population,
-            alpha=alpha / parts,
-        )
+        ).found
+        ends = found.ends(alpha / parts)
         places = np.array([question.sum for question in alike])
         np.add.at(variance, places, bits**2 * found.variance)
-        np.add.at(lower, places, bits * found.lower)
-        np.add.at(upper, places, bits * found.upper)
+        np.add.at(lower, places, bits * ends[0])
+        np.add.at(upper, places, bits * ends[1])
     value = np.array([shares[list(cells)].sum() for cells in sums])
     return SummedBands(value, variance, np.minimum(lower, value), np.maximum(upper, value))
 
