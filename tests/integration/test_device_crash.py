@@ -32,6 +32,7 @@ CRASHED = 137
 DEVICE_FILES = (
     *(f"device/{name}.py" for name in ("agent", "ledger", "outbox", "budget", "accounts", "sending", "encoding")),
     *(f"device/{name}.py" for name in ("standing", "bulletins", "continuing", "sealing", "drawing")),
+    *(f"device/{name}.py" for name in ("releasing", "stored")),
     "device_stories.py",
 )
 
