@@ -32,7 +32,7 @@ from producers.device.encoding import withdrawals
 from producers.device.ledger import Ledger, StoredChain
 from producers.device.noted import noted
 from producers.device.outbox import LIMIT, Outbox
-from producers.device.refusal import kept_out
+from producers.device.refusal import by_clock, kept_out
 from producers.device.releasing import Releasing
 from producers.device.results import ReleaseError, Tick, ValueFixedError
 from producers.device.sealing import Seal
@@ -199,16 +199,19 @@ class Device(Releasing):
         unreachable broker does not raise: the log and the result show it.
         """
         now_ms = self._clock() if now_ms is None else now_ms
-        self._ticked_ms, released, refused = now_ms, 0, []
+        self._ticked_ms, released, refused = now_ms, 0, list[str]()
         running = self.surveys.keys() - self._outbox.without_expired(self.surveys.values(), now_ms)
         kept = [chain for chain in self._ledger.kept() if chain.survey_id in running]
         for chains in drawn_together(chain for chain in kept if now_ms <= chain.expires_ms):
             try:
                 with self._ledger.transaction():
-                    released += self._release_together(chains, now_ms)
+                    reports, reasons = self._release_together(chains, now_ms)
             except BudgetError as error:
-                refused.append(str(error))
-                self._warn_once(str(error))
+                reports, reasons = 0, [str(error)]
+            released += reports
+            refused += reasons
+            for reason in reasons:
+                self._warn_once(reason)
         sent = self._flush(now_ms)
         self._ledger.erase_expired(now_ms)
         self._values.keep(self.surveys, now_ms)
@@ -230,9 +233,7 @@ class Device(Releasing):
         asked = self._known(survey)
         now_ms = self._clock() if now_ms is None else now_ms
         if not asked.on_demand:
-            raise ReleaseError(
-                f'{asked.id}: its levels open by the clock; only kind = "on_demand" is released on demand'
-            )
+            raise ReleaseError(by_clock(asked.id))
         with self._ledger.transaction():
             chains = [chain for chain in self._ledger.kept() if chain.survey_id == asked.id and now_ms < asked.stops_ms]
             chains = [chain for chain in chains if window_ms in (None, chain.window_ms) and now_ms <= chain.expires_ms]

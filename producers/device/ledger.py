@@ -200,12 +200,12 @@ class Ledger:
         """Store a new chain; a second one for the same survey and window is refused by the schema."""
         json = msgspec.json.encode
         self.connection.execute(
-            f"INSERT INTO chains ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT INTO chains ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 *(chain.survey_id, chain.window_ms, chain.answers),
                 *map(json, (chain.groups, chain.epsilons, chain.jitters_ms)),
                 *(chain.drawn_ms, json(chain.released), chain.charged_units),
-                *(chain.expires_ms, chain.standing, chain.sealed),
+                *(chain.expires_ms, chain.standing, chain.sealed, chain.wished),
             ),
         )
 
@@ -236,11 +236,19 @@ class Ledger:
             "UPDATE surveys SET first_ms = ? WHERE name = ? AND first_ms IS NULL", (now_ms, name_of(survey_id))
         )
 
+    def wish(self, chain: StoredChain, rung: int | None) -> None:
+        """Note up to which rung the person asks for answers, None: for no more; inside the caller's transaction."""
+        self.connection.execute(
+            "UPDATE chains SET wished = ? WHERE survey_id = ? AND window_ms = ?",
+            (rung, chain.survey_id, chain.window_ms),
+        )
+
     def release(self, chain: StoredChain, rung: int, increment: int, *, unbounded: bool, now_ms: int) -> None:
         """Mark a rung as released and charge for it; the caller puts it into the outbox in the same transaction."""
         execute = self.connection.execute
         execute(
-            "UPDATE chains SET released = ?, charged_units = charged_units + ? WHERE survey_id = ? AND window_ms = ?",
+            "UPDATE chains SET released = ?, charged_units = charged_units + ?, wished = NULL "
+            "WHERE survey_id = ? AND window_ms = ?",
             (msgspec.json.encode((*chain.released, rung)), increment, chain.survey_id, chain.window_ms),
         )
         execute(

@@ -14,7 +14,7 @@ from producers.device.continuing import continued_chain, ends_early
 from producers.device.encoding import encoded, token_of
 from producers.device.ledger import Ledger, StoredChain
 from producers.device.outbox import Outbox, OutgoingReport
-from producers.device.refusal import check_budget
+from producers.device.refusal import beyond_cap, check_budget
 from producers.device.sealing import Seal
 from producers.device.waking import opening_ms
 from producers.survey.survey import Survey
@@ -62,35 +62,62 @@ class Releasing:
         )
         return False
 
-    def _release_together(self, chains: Sequence[StoredChain], now_ms: int) -> int:
-        """Release what is open of chains that are answered all or none, or of a single one; see `drawn_together`."""
+    def _release_together(self, chains: Sequence[StoredChain], now_ms: int) -> tuple[int, list[str]]:
+        """Release what is open of chains that are answered all or none, or of a single one; see `drawn_together`.
+
+        Returns the number of reports, and why wishes were refused.
+        """
         together = len(chains) > 1
         if together and not self._has_room(sum(chain.copies for chain in chains)):
-            return 0
-        return sum(
+            return 0, []
+        done = [
             self._release_open(self.surveys[chain.survey_id], chain.window_ms, now_ms, together) for chain in chains
-        )
+        ]
+        return sum(reports for reports, _ in done), [reason for _, reason in done if reason]
 
-    def _release_open(self, survey: Survey, window_ms: int, now_ms: int, room: bool) -> int:
+    def _release_open(self, survey: Survey, window_ms: int, now_ms: int, room: bool) -> tuple[int, str]:
         """Release the highest rung that is open and allowed; rungs below it that were never sent are skipped."""
         # Read again inside the transaction: another process of this device may have released it.
         chain = self._ledger.chain(survey.id, window_ms)
         if chain is None or chain.answers is None:
-            return 0
+            return 0, ""
         chain = self._whole(survey, chain)
+        if survey.on_demand and chain.wished is not None:
+            return self._grant(survey, chain, chain.wished, now_ms)
         highest = chain.highest
         for rung in range(self._cap(survey, chain.epsilons), highest, -1):
             opens_ms = opening_ms(survey, chain, rung, self.bulletins.rung)
             if opens_ms is None or opens_ms > now_ms:
                 continue
             if not room and not self._has_room(chain.copies):
-                return 0
+                return 0, ""
             try:
-                return self._release(survey, chain, rung, now_ms)
+                return self._release(survey, chain, rung, now_ms), ""
             except BudgetError:
                 if rung == highest + 1:
                     raise
-        return 0
+        return 0, ""
+
+    def _grant(self, survey: Survey, chain: StoredChain, rung: int, now_ms: int) -> tuple[int, str]:
+        """Release a rung that was asked for from outside, or say why not; either way the wish is gone.
+
+        It stays until the rung opens, and while the outbox is full. Inside the caller's transaction.
+        """
+        if rung >= survey.mechanism.rungs:
+            # The chain has levels of a newer file of the survey than the one that is answered now.
+            return 0, ""
+        if rung > self._cap(survey, chain.epsilons):
+            reason = beyond_cap(survey, chain, rung, self.caps[survey.name])
+        elif now_ms < survey.opening_ms(chain.window_ms, rung) or not self._has_room(chain.copies):
+            return 0, ""
+        else:
+            try:
+                return self._release(survey, chain, rung, now_ms), ""
+            except BudgetError as error:
+                # It comes before any change.
+                reason = str(error)
+        self._ledger.wish(chain, None)
+        return 0, reason
 
     def _release(self, survey: Survey, chain: StoredChain, rung: int, now_ms: int) -> int:
         """Charge for a rung and fill the outbox, inside the caller's transaction; returns the number of reports."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 COLUMNS = "survey_id, window_ms, answers, groups, epsilons, jitters_ms, drawn_ms, released, "
-COLUMNS += "charged_units, expires_ms, standing, sealed"
+COLUMNS += "charged_units, expires_ms, standing, sealed, wished"
 """Of the table `chains`, in the order in which `chain_of` takes them."""
 
 
@@ -63,6 +63,8 @@ class StoredChain:
     """Of a survey with standing values: which value the answers belong to."""
     sealed: bytes | None = field(default=None, repr=False)
     """What the chain was drawn from, sealed with a key that is not in the ledger."""
+    wished: int | None = None
+    """The rung up to which the person asked for answers from outside; gone with a release, or when it is refused."""
 
     @property
     def copies(self) -> int:
@@ -112,4 +114,5 @@ def chain_of(row: tuple[Any, ...]) -> StoredChain:
         expires_ms=expires,
         standing=kept[0],
         sealed=kept[1],
+        wished=kept[2],
     )
