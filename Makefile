@@ -29,7 +29,7 @@ SPARK := $(if $(CI),spark)
 # skip (or fail, in CI), and the demo uses its fallback.
 TOLERATE = || [ $$? -eq 3 ]
 
-.PHONY: help demo setup check format test test-pure test-real spark-test told kafka bench capacity calibrate coverage reproduce gallery generated pages chaos soak cluster-test secure-test image-test kubernetes-test sbom audit-deps screenshots clean force
+.PHONY: help demo setup check format test test-pure test-real spark-test told kafka bench capacity calibrate coverage examples reproduce gallery generated pages chaos soak cluster-test secure-test image-test kubernetes-test sbom audit-deps screenshots clean force
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ calibrate: setup ## count how often bands, alerts and tests keep their promise; 
 
 coverage: setup ## count how often bands hold behind Kafka, worker and Redis; writes docs/coverage.md; slow
 	@exec $(BIN)/python -m tests.integration.coverage --write $(ARGS)
+
+examples: setup ## run the demo on every survey of deploy/surveys and judge it; half an hour; ARGS="FILE --seconds 30"
+	@exec $(BIN)/python -m tests.integration.examples $(ARGS)
 
 reproduce: setup ## repeat the papers' experiments and judge every number, in under five minutes; ARGS="--svg DIR"
 	@exec $(BIN)/thaw reproduce all --quick $(ARGS)

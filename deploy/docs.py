@@ -58,7 +58,8 @@ def mechanism_sections() -> str:
     for name in registry.names():
         file = example_of(name)
         head, summary, rest = catalogue.section(name).split("\n\n", 2)
-        example = f"*Example.* [`{file.name}`](../deploy/surveys/{file.name}): {load_survey(file).question}"
+        example = f"*Example.* [`{file.name}`](../deploy/surveys/{file.name}): {load_survey(file).question} "
+        example += f"Run it: `thaw demo --survey deploy/surveys/{file.name}`."
         picture = f"![The page of {load_survey(file).name}](images/mechanisms/{name}.png)"
         parts.append("\n\n".join([head, summary, example, picture, rest]))
     return "\n\n".join(parts)

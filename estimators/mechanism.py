@@ -170,7 +170,7 @@ class Specification(ABC):
     exclusive: ClassVar[bool] = True
     """Every device has exactly one of the labels, so that their shares sum to one."""
     adds_up: ClassVar[bool] = True
-    """Shares of several labels may be added up: their errors are never with each other, so variances add up at most."""
+    """Shares of several labels may be added up: a device has one of them, and one answer tells about each."""
     open_strings: bool = False
     """A device may answer about any string, and the labels are only candidates that the answers are decoded with."""
     guarantee: Guarantee

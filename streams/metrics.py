@@ -317,18 +317,13 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "worker",
-        "thaw_worker_recompute_seconds",
-        "histogram",
-        (),
-        "Time to recompute and store the estimate of one window.",
-    ),
-    Metric(
-        "worker",
-        "thaw_worker_recompute_failures_total",
+        "thaw_worker_estimates_too_large_total",
         "counter",
         (),
-        "Windows whose estimate could not be computed at a tick.",
+        "Estimates that were stored but not published because their topic takes no message of their size.",
     ),
+    Metric("worker", "thaw_worker_recompute_seconds", "histogram", (), "Time to estimate and store one window."),
+    Metric("worker", "thaw_worker_recompute_failures_total", "counter", (), "Windows whose estimate failed at a tick."),
     Metric(
         "worker",
         "thaw_worker_recompute_delay_seconds",
@@ -358,7 +353,7 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         ("partition",),
         "Age of the oldest record of an assigned partition that was not counted yet, at most; 0 if all were. Where "
-        "that is not known, the time since it was.",
+        "that is not known, the time since it was; NaN for moments after an assignment.",
     ),
     Metric(
         "worker",

@@ -15,6 +15,8 @@ UNREADABLE_PARTS = ("tally", "log")
 
 # 40 buckets from 1 ms to 17 minutes, 1.42 apart: a quantile read from them is at most a fifth off.
 _BUCKETS = tuple(round(0.001 * 2 ** (step / 2), 6) for step in range(41))
+# Half a second to four, where an estimate comes: 1.09 apart, so that a quantile is at most a twentieth off.
+_LATENCY_BUCKETS = tuple(sorted({*_BUCKETS, *(round(0.512 * 2 ** (step / 8), 6) for step in range(25))}))
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class WorkerMetrics:
     reports: Counter
     dead_letters: Counter
     dead_letters_cut: Counter
+    estimates_too_large: Counter
     deleted_unread: Counter
     clock_offset: Gauge
     topic_fault: Gauge
@@ -82,13 +85,14 @@ def worker_metrics() -> WorkerMetrics:
         reports=counter("thaw_worker_reports_total"),
         dead_letters=counter("thaw_worker_dead_letters_total"),
         dead_letters_cut=counter("thaw_worker_dead_letters_cut_total"),
+        estimates_too_large=counter("thaw_worker_estimates_too_large_total"),
         deleted_unread=counter("thaw_worker_deleted_unread_records_total"),
         clock_offset=gauge("thaw_worker_clock_offset_seconds"),
         topic_fault=gauge("thaw_worker_topic_faults"),
         recompute_seconds=histogram("thaw_worker_recompute_seconds"),
         recompute_failures=counter("thaw_worker_recompute_failures_total"),
         recompute_delay=gauge("thaw_worker_recompute_delay_seconds"),
-        latency=ManyHistogram(latency.name, latency.help, registry=registry, buckets=_BUCKETS),
+        latency=ManyHistogram(latency.name, latency.help, registry=registry, buckets=_LATENCY_BUCKETS),
         store_up=gauge("thaw_worker_store_up"),
         kafka_up=kafka_up,
         lag_seconds=gauge("thaw_worker_lag_seconds"),

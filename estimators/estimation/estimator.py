@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic
+from collections.abc import Sequence
+from typing import Generic, cast
 
 import numpy as np
 
 from estimators.estimates import Estimates, Floats, Method, Population, View
+from estimators.inference.summed_shares import SummedBands, summed_bands
 from estimators.inference.views import views_of
 from estimators.intervals.always_valid import YesNo, confidence_interval
 from estimators.mechanism import Attacker, S
@@ -29,6 +31,24 @@ class Estimator(ABC, Generic[S]):
     def yes_no(self, tally: Tally) -> YesNo | None:  # noqa: ARG002  # for those that can
         """See every label as a yes/no question of its own; None where answers do not allow it."""
         return None
+
+    def sums(self, tally: Tally, sums: Sequence[Sequence[int]], found: Estimates) -> SummedBands:
+        """Return sums of shares of an estimate of this tally, with bands; each is given by the places of its labels.
+
+        For mechanisms whose shares add up and whose labels are yes/no questions.
+        """
+        questions = self.yes_no(tally)
+        if questions is None or not self.specification.adds_up:
+            raise TypeError(f"shares of {self.specification.name} have no bands when they are added up")
+        return summed_bands(
+            questions,
+            sums,
+            found.value,
+            one_symbol=self.specification.answer.kind == "index",
+            method=cast(Method, found.method),
+            population=found.population,
+            alpha=found.alpha,
+        )
 
     def views(self, tally: Tally, found: Estimates) -> tuple[View, ...]:
         """Return the views of an estimate of this tally; none where shares need not sum to one."""

@@ -114,17 +114,6 @@ class KeyValueEstimate:
             np.divide(b + root, a, out=blank.copy(), where=usable),
         )
 
-    def interval(self, z: float) -> tuple[Floats, Floats]:
-        """Return the delta interval where the share stands clear of 0 (by 3 standard errors), Fieller's otherwise.
-
-        NaN where the share is not positive or may be 0: the mean is not estimable there.
-        """
-        clear = self.share > 3.0 * np.sqrt(self.share_variance)
-        none = ~(self.share > 0.0)
-        delta, fieller = self.delta_interval(z), self.fieller_interval(z)
-        lower, upper = (np.where(none, np.nan, np.where(clear, d, f)) for d, f in zip(delta, fieller, strict=True))
-        return lower, upper
-
     def scaled(self, factor: float) -> KeyValueEstimate:
         """Return the estimates for `factor` times the share and the total (pad-and-sample: the padding length)."""
         square = factor * factor

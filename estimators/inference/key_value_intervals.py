@@ -28,6 +28,9 @@ total in s - m f."""
 
 _MEANS = np.linspace(-1.0, 1.0, 401)[:, None]
 """Candidate means. Fewer: ends lie further out."""
+_NEAR = np.geomspace(1e-6, 0.02, 48)[:, None]
+"""Distances of further candidates from the estimate: of many people the whole interval lies between two of the others,
+which reject it from either side, and no line between them finds its ends."""
 _LEAST_SHARE = 1e-3
 _TINY, _NEARLY_ONE = 1e-100, 1.0 - 1e-12
 _MATTERS = 0.05
@@ -47,6 +50,22 @@ class SignCounts:
         """Every key as the question whether any sign was told."""
         truth, lie = [own.p2 for own in self.parameters], [1.0 - own.p1 for own in self.parameters]
         return YesNo.of(truth, lie, self.plus + self.minus, self.users)
+
+    @property
+    def shares(self) -> Floats:
+        """The share of every key that a rung sees, cut to what is possible; 0 where nobody was asked."""
+        rate = (self.plus + self.minus) / np.maximum(self.users, 1.0)
+        lie = np.array([[1.0 - own.p1] for own in self.parameters])
+        slope = np.array([[own.presence] for own in self.parameters])
+        return np.where(self.users > 0, np.clip((rate - lie) / slope, 0.0, 1.0), 0.0)
+
+    @property
+    def totals(self) -> Floats:
+        """The mean value over all asked, 0 without the key, likewise."""
+        difference = (self.plus - self.minus) / np.maximum(self.users, 1.0)
+        sign = np.array([[own.sign] for own in self.parameters])
+        shares = self.shares
+        return np.asarray(np.clip(difference / sign, -shares, shares))
 
     def keys_at(self, chosen: NDArray[np.int64]) -> SignCounts:
         """Return the counts of some keys."""
@@ -93,6 +112,7 @@ def share_ends(
 class MeanTails:
     """How likely the counts are under every candidate mean: the smaller tail [candidate, key] of either law."""
 
+    candidates: Floats
     of_difference: Floats
     of_signs: Floats
     known: NDArray[np.bool_]
@@ -102,7 +122,9 @@ class MeanTails:
         """Ask both laws, at the estimated shares."""
         known = np.isfinite(estimate.share)
         share = np.where(known, np.clip(estimate.share, _LEAST_SHARE, 1.0), 0.5)
-        return cls(_tail_of_difference(counts, share, loads_at), _tail_of_signs(counts, share), known)
+        means = candidate_means(estimate.mean)
+        of_difference = _tail_of_difference(counts, share, means, loads_at)
+        return cls(means, of_difference, _tail_of_signs(counts, share, means), known)
 
     def ends(self, alpha: float) -> tuple[Floats, Floats]:
         """Return intervals of the means; (-1, 1) where every mean is accepted, NaN where nothing is known of a key."""
@@ -112,34 +134,43 @@ class MeanTails:
         keys = np.arange(len(self.known))
         level = np.minimum(alpha / 2.0, tail[best, keys])
         accepted = tail >= level
-        first, last = np.argmax(accepted, axis=0), len(_MEANS) - 1 - np.argmax(accepted[::-1], axis=0)
-        lower = _crossing(tail, np.maximum(first - 1, 0), first, level)
-        upper = _crossing(tail, np.minimum(last + 1, len(_MEANS) - 1), last, level)
+        first, last = np.argmax(accepted, axis=0), len(tail) - 1 - np.argmax(accepted[::-1], axis=0)
+        lower = _crossing(self.candidates, tail, np.maximum(first - 1, 0), first, level)
+        upper = _crossing(self.candidates, tail, np.minimum(last + 1, len(tail) - 1), last, level)
         # Where the best candidate alone is accepted, neighbours keep the width above zero.
         flat = upper <= lower
-        lower = np.where(flat, _MEANS[np.maximum(first - 1, 0), 0], lower)
-        upper = np.where(flat, _MEANS[np.minimum(last + 1, len(_MEANS) - 1), 0], upper)
+        lower = np.where(flat, self.candidates[np.maximum(first - 1, 0), keys], lower)
+        upper = np.where(flat, self.candidates[np.minimum(last + 1, len(tail) - 1), keys], upper)
         return np.where(self.known, lower, np.nan), np.where(self.known, upper, np.nan)
 
 
-def _crossing(tail: Floats, outside: NDArray[np.int64], inside: NDArray[np.int64], level: Floats) -> Floats:
+def _crossing(
+    candidates: Floats, tail: Floats, outside: NDArray[np.int64], inside: NDArray[np.int64], level: Floats
+) -> Floats:
     """Return where the tail reaches the level between two candidates: on the line between their normal scores."""
     keys = np.arange(tail.shape[1])
     low, high, at = (
         special.ndtri(np.clip(part, _TINY, _NEARLY_ONE)) for part in (tail[outside, keys], tail[inside, keys], level)
     )
     part = np.divide(at - low, high - low, out=np.zeros_like(high), where=high > low)
-    start, end = _MEANS[outside, 0], _MEANS[inside, 0]
+    start, end = candidates[outside, keys], candidates[inside, keys]
     return np.asarray(start + np.clip(part, 0.0, 1.0) * (end - start))
 
 
-def _tail_of_signs(counts: SignCounts, share: Floats) -> Floats:
+def candidate_means(near: Floats) -> Floats:
+    """Return candidate means [candidate, key], rising: over the whole range, and close to the estimates."""
+    middle = np.where(np.isfinite(near), near, 0.0)
+    every = np.concatenate([_MEANS + 0.0 * middle, middle - _NEAR, middle[None], middle + _NEAR])
+    return np.sort(np.clip(every, -1.0, 1.0), axis=0)
+
+
+def _tail_of_signs(counts: SignCounts, share: Floats, means: Floats) -> Floats:
     """Return the smaller tail of the number of +1 among the signs that were told; 0 where both signs are common."""
     plus, told = counts.plus.sum(axis=0), (counts.plus + counts.minus).sum(axis=0)
-    found = np.zeros(np.broadcast_shapes(_MEANS.shape, share.shape))
+    found = np.zeros(means.shape)
     rare = np.flatnonzero((np.minimum(plus, told - plus) < RARE) & (told > 0))
     if rare.size:
-        chance = counts.keys_at(rare).chance_of_plus(share[rare], _MEANS)
+        chance = counts.keys_at(rare).chance_of_plus(share[rare], means[:, rare])
         up, trials = plus[rare], told[rare].astype(np.int64)
         found[:, rare] = _smaller_tail(np.broadcast_to(up, chance.shape), np.broadcast_to(trials, chance.shape), chance)
     return found
@@ -159,17 +190,16 @@ def _smaller_tail(count: Floats, trials: NDArray[np.int64], chance: Floats) -> F
     return found
 
 
-def _tail_of_difference(counts: SignCounts, share: Floats, loads_at: LoadsAt) -> Floats:
+def _tail_of_difference(counts: SignCounts, share: Floats, means: Floats, loads_at: LoadsAt) -> Floats:
     """Return the tail of s - m f on the side where it was seen."""
-    of_share, of_total = loads_at(share + 0.0 * _MEANS, _MEANS)
-    shape = np.broadcast_shapes(_MEANS.shape, share.shape)
-    seen, variance, third, step = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    of_share, of_total = loads_at(share + 0.0 * means, means)
+    seen, variance, third, step = (np.zeros(means.shape) for _ in range(4))
     for g, own in enumerate(counts.parameters):
         users = counts.users[g]
         each = 1.0 / np.maximum(users, 1.0)
         of_presence, of_sign = of_share[g] * (each / own.presence), of_total[g] * (each / own.sign)
         up, down = of_presence + of_sign, of_presence - of_sign
-        rate, tilt = 1.0 - own.p1 + own.presence * share, own.sign * share * _MEANS
+        rate, tilt = 1.0 - own.p1 + own.presence * share, own.sign * share * means
         for_up, for_down = np.maximum(rate + tilt, 0.0) / 2.0, np.maximum(rate - tilt, 0.0) / 2.0
         mean, rest = up * for_up + down * for_down, 1.0 - for_up - for_down
         above, below = up - mean, down - mean

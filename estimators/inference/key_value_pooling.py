@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from estimators.estimates import Estimates, Method, Population
+from estimators.estimates import Derived, Estimates, Method, Population
 from estimators.inference.em import dense_mle
 from estimators.inference.key_value import (
     KeyValueEstimate,
@@ -23,7 +23,7 @@ from estimators.inference.key_value import (
     estimate_key_values,
     key_value_moments,
 )
-from estimators.inference.key_value_graph import estimate_graph
+from estimators.inference.key_value_graph import EDGE_WEIGHT, Graph, Loads
 from estimators.inference.key_value_intervals import MeanTails, SignCounts, share_ends
 from estimators.inference.pooling_result import (
     SCORING_STEPS,
@@ -239,14 +239,14 @@ def pool_key_values(
         return _around(scale, share, mean, shares, means.ends(error))
 
     # A mean that could be anything is not estimable: its value would only mislead, its band says so.
-    lower, upper = means.ends(alpha)
-    lost = (lower <= -1.0) & (upper >= 1.0)
-    unknown = np.isnan(share)
+    lost, unknown = _anything(*means.ends(alpha)), np.isnan(share)
     found = Combined(
         _interleave(scale * share, np.where(lost, np.nan, mean)),
         _interleave(scale**2 * variance, np.where(lost, np.nan, estimate.mean_variance)),
         ends,
     ).without(_interleave(unknown, unknown))
+    graph = Graph(signs, _loads(counts, estimate, apart), estimate, counts.fleet, scale, apart, together)
+    derived = graph.derived(population, alpha)
     finished = finish(
         labels,
         found,
@@ -255,10 +255,9 @@ def pool_key_values(
         population=population,
         alpha=alpha,
         homogeneity_p=p_value,
-        notes=(*notes, *_missing(unknown, lost)),
+        notes=(*notes, *_missing(unknown, lost, derived)),
     )
-    graph = estimate_graph(counts.fleet, estimate.scaled(scale), population=population, alpha=alpha, together=together)
-    return replace(finished, derived=graph.derived())
+    return replace(finished, derived=derived)
 
 
 @remembered(_KEPT)
@@ -266,12 +265,30 @@ def _mean_tails(counts: KeyValueCounts, estimate: KeyValueEstimate, apart: bool)
     return MeanTails.of(counts.signs, estimate, partial(stratified_loads if apart else pooled_loads, counts))
 
 
-def _missing(unknown: NDArray[np.bool_], lost: NDArray[np.bool_]) -> Iterator[str]:
+def _loads(counts: KeyValueCounts, estimate: KeyValueEstimate, apart: bool) -> Loads:
+    """Return what every rung's own share and total weigh in the estimates."""
+    if apart or len(counts.parameters) == 1:
+        return Loads.of_parts(_part_of_users(counts))
+    pilot = _inside(estimate.share, estimate.total)
+    parts = [_precision(*pilot, own, users) for own, users in zip(counts.parameters, counts.users, strict=True)]
+    p, r, q = (np.array(column) for column in zip(*parts, strict=True))
+    a, b, c = p.sum(axis=0), r.sum(axis=0), q.sum(axis=0)
+    determinant = a * c - b * b
+    return Loads(*(part / determinant for part in (c * p - b * r, c * r - b * q, a * r - b * p, a * q - b * r)))
+
+
+def _missing(unknown: NDArray[np.bool_], lost: NDArray[np.bool_], derived: Sequence[Derived]) -> Iterator[str]:
     """Yield notes about keys without an estimate and means that could be anything."""
+    if any(one.name == EDGE_WEIGHT and np.isnan(one.value) for one in derived):
+        yield f"the {EDGE_WEIGHT} is not estimable: too few people have any key"
     if np.any(unknown):
         yield f"{int(np.sum(unknown))} keys have no estimate: fewer than two people were asked"
     if np.any(lost):
         yield f"{int(np.sum(lost))} means are not estimable: too few people have the key"
+
+
+def _anything(lower: Floats, upper: Floats) -> NDArray[np.bool_]:
+    return np.asarray((lower <= -1.0) & (upper >= 1.0))
 
 
 def _share_variance(

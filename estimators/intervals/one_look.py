@@ -101,6 +101,20 @@ def skewed_tail(distance: Floats, skewness: Floats) -> Floats:
     return found
 
 
+def skewed_distance(alpha: float, skewness: float) -> float:
+    """Return the distance that such an X passes with probability alpha: `skewed_tail` turned round.
+
+    >>> [round(skewed_distance(0.025, skewness), 3) for skewness in (0.0, 1.0, -1.0)]
+    [1.96, 2.384, 1.455]
+    """
+    if abs(skewness) < _STRAIGHT:
+        return one_sided_z(alpha)
+    shape = 4.0 / skewness**2
+    if skewness > 0.0:
+        return float((special.gammainccinv(shape, alpha) - shape) / math.sqrt(shape))
+    return float((shape - special.gammaincinv(shape, alpha)) / math.sqrt(shape))
+
+
 def clopper_pearson(successes: int, trials: int, alpha: float) -> tuple[float, float]:
     """Return exact one-sided bounds of a probability, each wrong with probability at most alpha.
 

@@ -32,7 +32,9 @@ _TILTS, _FIRST_TILTS = 3, 9
 _BISECTIONS = 18
 """Halvings of the pull that gives a wanted sum."""
 _DISTANCES = np.array([0.4, 0.7, 1.0, 1.4, 2.2, 4.0])
-"""Distances that are tried first, in parts of the normal one."""
+"""Distances that are tried before the search, in parts of the normal one."""
+_TRIED_FIRST = 1, 3
+"""Places of the two that tell which of the others are worth a trial: for most values the one between them."""
 _SEARCHES = 3
 """Shares that are tried between two of those. Fewer: ends lie further out."""
 _FAR = 40.0
@@ -324,18 +326,32 @@ def _bracket(sums: _Sums, z: float) -> tuple[_End, _End]:
     drawn = (users * own + 0.5 * z * z) / (users + z * z)
     reach = z * np.sqrt(sums.law(drawn).variance)
     middle = np.maximum(np.sum(sums.weights * own, axis=0), _TINY)
-    # Near the estimate differences, far from it ratios: the limit of a rare count is a small part of it.
-    wanted = middle * np.exp(-np.outer(_DISTANCES, reach / middle))
-    many = sums.values_at(np.tile(np.arange(values), len(_DISTANCES)))
-    tried = many.shares_that_sum_to(wanted.ravel())
-    scores, tilts = many.scores(tried, np.zeros(wanted.size), _FIRST_TILTS)
+    far = reach / middle
+    shape = len(_DISTANCES), values
+    shares, tilts = np.zeros((len(_DISTANCES), *sums.weights.shape)), np.zeros(shape)
+    # What is not tried lies on the same side as what is, nearer to the estimate or further from it.
+    scores = np.full(shape, _FAR)
+
+    def attempt(distances: NDArray[np.intp], places: NDArray[np.intp]) -> None:
+        # Near the estimate differences, far from it ratios: the limit of a rare count is a small part of it.
+        wanted = middle[places] * np.exp(-(_DISTANCES[distances] * far[places]))
+        some = sums.values_at(places)
+        tried = some.shares_that_sum_to(wanted)
+        found, tilts[distances, places] = some.scores(tried, np.zeros(wanted.size), _FIRST_TILTS)
+        shares[distances, :, places], scores[distances, places] = tried.T, np.minimum(found, _FAR)
+
+    every = np.arange(values)
+    attempt(np.repeat(_TRIED_FIRST, values), np.tile(every, len(_TRIED_FIRST)))
+    near, beyond = (scores[distance] < z for distance in _TRIED_FIRST)
+    first, second = _TRIED_FIRST
+    left = np.zeros(shape, dtype=np.bool_)
+    left[:first], left[first + 1 : second], left[second + 1 :] = ~near & ~beyond, near & ~beyond, beyond
+    attempt(*np.nonzero(left))
     # The estimate is accepted, 0 is not.
-    shares = np.stack([own, *np.split(tried, len(_DISTANCES), axis=1), np.zeros_like(own)])
-    edge, none = np.full((1, values), _FAR), np.zeros((1, values))
-    scores = np.concatenate([none, np.minimum(scores.reshape(wanted.shape), _FAR), edge])
-    tilts = tilts.reshape(wanted.shape)
+    shares = np.concatenate([own[None], shares, np.zeros_like(own)[None]])
+    scores = np.concatenate([np.zeros((1, values)), scores, np.full((1, values), _FAR)])
     tilts = np.concatenate([tilts[:1], tilts, tilts[-1:]])
-    last, columns = len(shares) - 1 - np.argmax((scores < z)[::-1], axis=0), np.arange(values)
+    last, columns = len(shares) - 1 - np.argmax((scores < z)[::-1], axis=0), every
     inside, outside = (
         _End(shares[at, :, columns].T, scores[at, columns], tilts[at, columns]) for at in (last, last + 1)
     )

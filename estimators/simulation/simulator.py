@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import count, islice
 from typing import Any, ClassVar, Generic
 
 import numpy as np
@@ -21,6 +22,9 @@ Floats = NDArray[np.float64]
 
 _NUMBERS = 101
 """Different numbers that a simulated fleet picks from where values are numbers."""
+_OUTSIDE, _OTHERS = 16, 1_024
+"""One in so many devices holds a string that is not among the candidates, and how many of those there are: enough that
+their bits are spread as evenly as decoding takes them to be."""
 
 
 class Simulator(Generic[S]):
@@ -43,6 +47,10 @@ class Simulator(Generic[S]):
         words are spare uniform words, one per device, for mechanisms whose values have more to them than an index.
         """
         return np.array(self.specification.labels, dtype=object)[picks]  # type: ignore[return-value]  # an array serves
+
+    def populate(self, picks: NDArray[np.int64], words: NDArray[np.uint64]) -> Sequence[Any]:
+        """Return `simulate` of a whole fleet, and where devices may hold values that nobody listed, a few of those."""
+        return self.simulate(picks, words)
 
     def truth(self, values: Sequence[Any]) -> Floats:
         """Return the true quantities that the estimator estimates, for a fleet with these values."""
@@ -79,6 +87,17 @@ class MeanSimulator(Simulator[Mean]):
 
 class RAPPORSimulator(Simulator[RAPPOR]):
     """Known strings; a fleet may hold others."""
+
+    def populate(self, picks: NDArray[np.int64], words: NDArray[np.uint64]) -> Sequence[Any]:
+        """Return the picked strings; with an open list every sixteenth device holds one of many that nobody knows."""
+        values = np.array(self.specification.labels, dtype=object)[picks]
+        if self.specification.open_list:
+            known = set(self.specification.labels)
+            names = (f"another string {number}" for number in count())
+            others = np.array(list(islice((name for name in names if name not in known), _OTHERS)), dtype=object)
+            outside = words % _OUTSIDE == 0
+            values[outside] = others[(words[outside] // _OUTSIDE % _OTHERS).astype(np.int64)]
+        return values  # type: ignore[return-value]  # an array serves
 
     def truth(self, values: Sequence[Any]) -> Floats:
         """Return the share of every known string among the fleet."""

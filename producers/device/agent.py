@@ -32,7 +32,7 @@ from producers.device.encoding import withdrawals
 from producers.device.ledger import Ledger, StoredChain
 from producers.device.noted import noted
 from producers.device.outbox import LIMIT, Outbox
-from producers.device.refusal import by_clock, kept_out
+from producers.device.refusal import by_clock, kept_out, of_all_windows
 from producers.device.releasing import Releasing
 from producers.device.results import ReleaseError, Tick, ValueFixedError
 from producers.device.sealing import Seal
@@ -154,12 +154,7 @@ class Device(Releasing):
                 room = new == 0 or self._has_room(new * survey.mechanism.copies)
                 chains = [self._chain_for(survey, start, value, now_ms, room) for start in starts]
         except BudgetError as error:
-            if len(starts) == 1:
-                raise
-            raise BudgetError(
-                f"{error}; the value belongs to {len(starts)} windows, which are answered all or none: nothing was "
-                "released for any of them"
-            ) from None
+            raise of_all_windows(error, known) from None
         self._values.note(survey.id, known, plain)
         if all(chain.answers is None for chain in chains):
             raise ValueFixedError(f"{survey.id}: {now_ms} has expired or was taken back; its chain was erased")

@@ -16,7 +16,7 @@ UNBOUNDED = -1
 
 
 class BudgetError(RuntimeError):
-    """A release would cost more than is left, or than the person allows. Nothing was released, for no window."""
+    """A release would cost more than is left, or than the person allows. What raises it has released nothing."""
 
 
 def cost_units(epsilon: float) -> int:

@@ -55,6 +55,21 @@ def by_clock(survey_id: str) -> str:
     return f'{survey_id}: its levels open by the clock; only kind = "on_demand" is released on demand'
 
 
+def of_all_windows(error: BudgetError, answered: Mapping[int, bool]) -> BudgetError:
+    """Return the error of a value that belongs to these windows; those with an answer of an earlier call keep it."""
+    new = sorted(start_ms for start_ms, before in answered.items() if not before)
+    old = sorted(answered.keys() - new)
+    text = str(error)
+    if len(new) > 1:
+        text += (
+            f"; the value belongs to {len(new)} windows without an answer, which are answered all or none: nothing was "
+            "released for any of them"
+        )
+    if old:
+        text += f"; answered before, and as it was: window {', '.join(map(str, old))}"
+    return BudgetError(text)
+
+
 def kept_out(survey: Survey, cap: float) -> str:
     """Say why a device whose person allows `cap` per window does not answer a survey at all; empty if it does.
 

@@ -107,7 +107,7 @@ class BlockWindow:
         self.rows = self.size * self.copies
         words = SeededBits(plan.seed, *labels, "tokens").words(2 * size * self.copies)
         tokens = words.view(np.uint8).reshape(size * self.copies, TOKEN_BYTES)
-        secrets = np.ascontiguousarray(tokens[np.repeat(present, self.copies) * self.copies + self._copy_numbers()])
+        secrets = tokens.take(np.repeat(present, self.copies) * self.copies + self._copy_numbers(), axis=0)
         rungs = survey.mechanism.rungs
         self._chains = key_chains(secrets, rungs, survey.digest, window_ms) if survey.withdrawable else secrets[None]
         self.tokens = self._chains[0]
@@ -121,6 +121,7 @@ class BlockWindow:
             self.answers, self.groups = standing.answers, standing.groups
         if survey.withdrawable:
             self.answers = np.concatenate([self.answers, np.zeros_like(self.answers[:1])])
+        self.answers = np.ascontiguousarray(self.answers)
         self.acked = np.full(self.rows, -1, dtype=np.int8)
         self.acked_of_tiers = {tier: self.acked.copy() for tier in survey.tiers if tier.rung < rungs - 1}
         self._schedule(present, phases, SeededBits(plan.seed, *labels, "network"))
@@ -171,7 +172,7 @@ class BlockWindow:
             return day[present[present < max(len(day) - first, 0)] + first]  # type: ignore[return-value]  # an array
         first_number = plan.window_number(plan.first_window_ms)
         chosen = pick(plan.scenario.shares(plan.base_shares, number, first_number, phases), words)
-        return simulator_of(plan.survey.mechanism).simulate(chosen, words)
+        return simulator_of(plan.survey.mechanism).populate(chosen, words)
 
     def _schedule(self, present: NDArray[np.intp], phases: NDArray[np.float64], network: SeededBits) -> None:
         """Order all events: rung 0 is due when the value is taken, later ones after the window, all with jitter."""
@@ -252,7 +253,10 @@ class BlockWindow:
         keys = self._chains[rung + 1, row] if survey.withdrawable else np.zeros((len(row), 0), dtype=np.uint8)
         if survey.withdrawable:
             groups = np.where(rung < survey.mechanism.rungs, groups, 0).astype(groups.dtype)
-        return Columns(self.tokens[row], self.answers[rung, row], rung, groups, row % self.copies, keys)
+        # `take` moves whole rows, where an index moves them byte by byte: 20 times slower for tokens.
+        answers = self.answers.reshape(-1, *self.answers.shape[2:]).take(rung * np.int64(self.rows) + row, axis=0)
+        copies = row % self.copies if self.copies > 1 else np.zeros(len(row), dtype=np.int64)
+        return Columns(self.tokens.take(row, axis=0), answers, rung, groups, copies, keys)
 
     def truth(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return numerators and denominators of the true quantities over the devices delivered so far.

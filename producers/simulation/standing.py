@@ -111,7 +111,7 @@ def _of_kind(survey: Survey, seed: int, block: int, size: int, kind: int) -> Sta
     """Return what every device of a block answers while it has a value of this kind: the same each time."""
     words = SeededBits(seed, survey.id, block, kind, "standing kind").words(size)
     simulator = simulator_of(survey.mechanism)
-    held = simulator.simulate(np.full(size, kind % simulator.kinds), words)
+    held = simulator.populate(np.full(size, kind % simulator.kinds), words)
     return _people(survey, seed, block, list(held), kind)
 
 

@@ -22,9 +22,11 @@ def cost_sentence(survey: Survey, per_window: str, per_day: str) -> str:
 def lifetime_sentence(survey: Survey, lifetime: str, number: int, lasts: str, person: str) -> str:
     """Say how far the lifetime budget goes: for `number` windows or values."""
     if survey.standing:
-        pays = f"pays for {number:,} different values with all rungs"
+        values = "one value" if number == 1 else f"{number:,} different values"
+        pays = f"pays for {values} with all rungs"
     else:
-        pays = f"pays for {number:,} whole windows, {lasts} if the device answers in every window"
+        windows = "one whole window" if number == 1 else f"{number:,} whole windows"
+        pays = f"pays for {windows}, {lasts} if the device answers in every window"
     return (
         f"The lifetime budget of {lifetime}, shared with all other surveys of a device, {pays}; the person's own "
         f"bound, {person} unless they set another, holds as well"

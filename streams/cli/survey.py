@@ -143,10 +143,10 @@ def show(explanation: Explanation, console: Console) -> None:
     table = Table(title="If all users are on one rung", title_justify="left")
     for heading in ("rung", "epsilon asked", "delivered", "opens"):
         table.add_column(heading, justify="right")
-    # On a rung where every value is sensitive there are no others.
+    # Kinds differ from mechanism to mechanism, and on a rung where every value is sensitive there are no others.
     kinds = list(dict.fromkeys(kind for rung in explanation.rungs for kind in rung.truths))
     for kind in kinds:
-        table.add_column("tells the truth" if len(kinds) == 1 else f"tells {kind}", justify="right")
+        table.add_column("tells the truth" if kinds == ["every value"] else f"tells {kind}", justify="right")
     for users in USERS:
         table.add_column(f"± {1 - survey.alpha:.0%}, {users:,}", justify="right")
     for rung in explanation.rungs:

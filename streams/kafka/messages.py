@@ -15,6 +15,10 @@ Ints = NDArray[np.int64]
 
 LOG_APPEND_TIME: Final = 0x08
 """Bit in the attributes of a record batch: its records have the broker's time, and not that of whoever sent them."""
+LARGEST_BYTES: Final = 8 << 20
+"""Of one message that the collector itself publishes. A dead letter may be larger than the record it was in, which may
+have been compressed; larger ones are cut. An estimate takes about 340 bytes a value before it is compressed. Smaller:
+surveys of thousands of values are not published; larger: a reader must take as much at once."""
 
 
 class Record(NamedTuple):
@@ -226,4 +230,11 @@ class PublishError(RuntimeError):
 
 
 class MessageTooLargeError(PublishError):
-    """A message is larger than its topic, or the client, allows."""
+    """Messages are larger than their topic, or the client, allows; the brokers have all others.
+
+    `messages` are those that were refused. Several may fit one by one: a topic may take less than a batch of them.
+    """
+
+    def __init__(self, message: str, messages: Sequence[Outgoing]) -> None:
+        super().__init__(message)
+        self.messages = messages

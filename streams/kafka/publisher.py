@@ -10,13 +10,15 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from streams.connections import librdkafka_options
-from streams.kafka.messages import MessageTooLargeError, Outgoing, PublishError
+from streams.kafka.messages import LARGEST_BYTES, MessageTooLargeError, Outgoing, PublishError
 from streams.logs import StateLog
 from streams.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.05
+
+_Outcome = tuple[Outgoing, KafkaError | None]
 
 
 class Publisher:
@@ -31,7 +33,9 @@ class Publisher:
         self._options: dict[str, Any] = librdkafka_options(settings) | {
             "enable.idempotence": True,
             "linger.ms": 5,
-            "message.max.bytes": 8 << 20,
+            # Of one that is not compressed; a topic counts what arrives. The JSON of estimates becomes a third.
+            "message.max.bytes": LARGEST_BYTES,
+            "compression.type": "zstd",
             # No limit here: the caller decides when to stop waiting.
             "message.timeout.ms": 0,
             "topic.metadata.refresh.interval.ms": 30_000,
@@ -49,6 +53,7 @@ class Publisher:
         """Return when the brokers have all messages.
 
         Raises:
+            MessageTooLargeError: some are too large; the brokers have all others.
             PublishError: they have not within `wait_seconds`, or `stopping` came true, or they refuse a message.
         """
         if not messages:
@@ -57,7 +62,7 @@ class Publisher:
             self._producer = Producer(self._options)
         limit = time.monotonic() + wait_seconds
         # Another thread that polls may run our callbacks: appending is one step, counting down would be two.
-        outcomes: list[KafkaError | None] = []
+        outcomes: list[_Outcome] = []
         for message in messages:
             if message.key is None or (message.topic, message.key) not in self._pending:
                 self._enqueue(self._producer, message, outcomes, limit, stopping)
@@ -74,11 +79,17 @@ class Publisher:
                 )
                 self._down(why)
                 raise PublishError(why)
-        refused = [error for error in outcomes if error is not None]
-        if refused:
-            raise _refusal(refused[0], f"{len(refused)} of {len(messages)} messages were refused: {refused[0].str()}")
-        self.is_up = True
-        self._state.up()
+        refused = [(message, error) for message, error in outcomes if error is not None]
+        if not refused:
+            self.is_up = True
+            self._state.up()
+            return
+        others = [error for _, error in refused if error.code() != KafkaError.MSG_SIZE_TOO_LARGE]
+        [error, *_] = others or [error for _, error in refused]
+        why = f"{len(refused)} of {len(messages)} messages were refused: {error.str()}"
+        if others:
+            raise PublishError(why)
+        raise MessageTooLargeError(why, [message for message, _ in refused])
 
     def _down(self, why: str) -> None:
         self.is_up = False
@@ -88,7 +99,7 @@ class Publisher:
         self,
         producer: Producer,
         message: Outgoing,
-        outcomes: list[KafkaError | None],
+        outcomes: list[_Outcome],
         limit: float,
         stopping: Callable[[], bool],
     ) -> None:
@@ -97,7 +108,7 @@ class Publisher:
         def delivered(error: KafkaError | None, _message: Message) -> None:
             if place is not None:
                 self._pending.discard(place)
-            outcomes.append(error)
+            outcomes.append((message, error))
 
         while True:
             try:
@@ -121,7 +132,10 @@ class Publisher:
                     raise PublishError("the queue to Kafka is full") from None
             except KafkaException as error:
                 self._forget(place)
-                raise _refusal(error.args[0], f"{message.topic} refused a message: {error}") from error
+                if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
+                    raise PublishError(f"{message.topic} refused a message: {error}") from error
+                outcomes.append((message, error.args[0]))
+                return
 
     def _forget(self, place: tuple[str, bytes] | None) -> None:
         if place is not None:
@@ -131,8 +145,3 @@ class Publisher:
         """Wait up to `seconds` for messages on their way."""
         if self._producer is not None:
             self._producer.flush(seconds)
-
-
-def _refusal(error: KafkaError, text: str) -> PublishError:
-    too_large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
-    return MessageTooLargeError(text) if too_large else PublishError(text)

@@ -18,14 +18,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # no __all__
 from producers.survey.survey import Survey
 from streams.failures import OutsideError
 from streams.kafka.errors import DENIED, Troubles, answer_of
+from streams.kafka.messages import LARGEST_BYTES
 from streams.settings import Settings
 from streams.settings_topics import tier_topic
 
 DAY_MS = 86_400_000
 MAX_MESSAGE_BYTES = 2 << 20
 """Messages hold up to 1 MiB of frames, and the broker counts its own overhead too."""
-DEAD_LETTER_BYTES = 8 << 20
-"""A dead letter may be larger than the record it was in, which may have been compressed. Larger ones are cut."""
 _TIMEOUT_SECONDS = 15.0
 CONTACT_SECONDS = 7.0
 """How long the first question may wait for any broker. Longer: a mistyped address is told later; shorter: a
@@ -106,7 +105,11 @@ def wanted(settings: Settings, surveys: Iterable[Survey]) -> list[TopicSpec]:
                 name,
                 settings.partitions,
                 settings.replication,
-                {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)},
+                {
+                    "cleanup.policy": "compact,delete",
+                    "retention.ms": str(retention_ms),
+                    "max.message.bytes": str(LARGEST_BYTES),
+                },
                 # Made with as many as the topic of reports, which may have got more since.
                 as_many=False,
             )
@@ -119,7 +122,7 @@ def wanted(settings: Settings, surveys: Iterable[Survey]) -> list[TopicSpec]:
             {
                 "cleanup.policy": "delete",
                 "retention.ms": str(retention_ms),
-                "max.message.bytes": str(DEAD_LETTER_BYTES),
+                "max.message.bytes": str(LARGEST_BYTES),
             },
         ),
     ]

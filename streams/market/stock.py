@@ -82,6 +82,7 @@ class Stock:
 
         Raises:
             ContradictionError: a log is not that of its tally.
+            MarketError: a log changes again and again while it is read.
         """
         shape = Shape.of(survey)
         logs = self._logs(survey, window_ms, shape)
@@ -106,8 +107,11 @@ class Stock:
 
     def _logs(self, survey: Survey, window_ms: int, shape: Shape) -> list[tuple[bytes, Tally]]:
         stamps = [_UNKNOWN_STAMP] * survey.shards
-        counts = self._store.estimates.counts(survey.id, window_ms, shape, topic="", partitions=1, known=stamps)
-        return [(shard.entries or b"" if shard.stamp != NO_STAMP else b"", shard.tally) for shard in counts]
+        for _ in range(_TRIES):
+            counts = self._store.estimates.counts(survey.id, window_ms, shape, topic="", partitions=1, known=stamps)
+            if not any(shard.changed for shard in counts):
+                return [(shard.entries or b"" if shard.stamp != NO_STAMP else b"", shard.tally) for shard in counts]
+        raise MarketError(f"{survey.id}, window {window_ms}: its report logs change while they are read: try again")
 
     def held(self, survey: Survey, window_ms: int, shard: int) -> dict[Place, bytes]:
         """Return what is kept of a shard."""

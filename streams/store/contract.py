@@ -297,7 +297,8 @@ class EstimateStore(Protocol):
             shape: the survey's shape, with its number of shards.
             topic: the topic of reports.
             partitions: number of its partitions.
-            known: a stamp for each shard: the logs that have another one are returned too. None: no logs.
+            known: a stamp for each shard: the logs that have another one are returned too, except those that
+                changed while they were read. None: no logs.
 
         Raises:
             StoreCorruptError: with the logs whose tallies cannot be read; `ReportLog.load` repairs them.

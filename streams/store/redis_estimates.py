@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from estimators.tally import Tally
 from producers.wire.shards import partition_of
+from streams.store import log_content
 from streams.store.contract import HISTORY_POINTS, NO_STAMP, Seen, StoreCorruptError
 from streams.store.ladders import fitted
 from streams.store.redis_connection import Call, RedisConnection, Script, number_in
+from streams.store.redis_pieces import rest_of
 from streams.store.shape import Key, Shape
 from streams.store.shard_counts import ShardCounts
 
-_COUNTS: Final = Script("read_counts")
+_COUNTS: Final = Script("segments", "read_counts")
 _SAVE: Final = Script("save_estimate")
 _WINDOW_STARTS: Final = Script("window_starts")
 _SWAP: Final = Script("swap_state")
 
 _LOGS_AT_ONCE: Final = 16
-"""Logs read in one round trip. Fewer: more round trips; more: memory, megabytes for each log of a large window."""
+"""Logs whose beginnings are read in one round trip, a piece in all. Fewer: more round trips; more: shorter beginnings,
+so that more logs need another one."""
+
+_DEFLATED: Final = b"\x78"
+"""First byte of a compressed estimate; one that is not is JSON and begins with a brace."""
+_INFLATED_BYTES: Final = 64 << 20
+"""Most that a compressed estimate may become: 20 times one of 10,000 values. Larger: somebody else's bytes may take the
+memory of their reader."""
 
 
 class RedisEstimates:
@@ -58,27 +68,32 @@ class RedisEstimates:
             StoreCorruptError: with the logs whose tallies cannot be read or are missing; `ReportLog.load` repairs them.
         """
         keys = [Key(survey_id, window_ms, shard) for shard in range(shape.shards)]
+        at_once = len(keys) if known is None else min(_LOGS_AT_ONCE, len(keys))
+        most = log_content.PIECE_BYTES // at_once
         calls: list[Call] = []
         for key in keys:
-            log, head, tally = self._connection.log_keys(key)
+            log, head, summary = self._connection.log_keys(key)
             offset = self._connection.offset_key(topic, partition_of(key.shard, partitions), key.shard)
-            calls.append((_COUNTS, (offset, head, tally, log), (0, b"") if known is None else (1, known[key.shard])))
-        at_once = len(calls) if known is None else _LOGS_AT_ONCE
-        replies = [
-            reply
-            for first in range(0, len(calls), at_once)
-            for reply in self._connection.run(calls[first : first + at_once])
-        ]
-        tallies = self._tallies(keys, [tally for _, _, tally, _ in replies], shape)
+            wanted = (0, b"") if known is None else (1, known[key.shard])
+            calls.append((_COUNTS, (offset, head, summary, log), (*wanted, most)))
+        replies: list[tuple[Any, ...]] = []
+        for first in range(0, len(calls), at_once):
+            some = self._connection.run(calls[first : first + at_once])
+            # The rest of a long log at once: the longer that waits, the more of them have changed.
+            for key, (offset, (stamp, limit), raw, begun) in zip(keys[first:], some, strict=False):
+                entries = None if begun is None else rest_of(self._connection, key, stamp, *begun)
+                replies.append((raw, stamp, offset, limit, entries, begun is not None and entries is None))
+        tallies = self._tallies(keys, [raw for raw, *_ in replies], shape)
         return [
             ShardCounts(
                 tally,
                 stamp or NO_STAMP,
                 number_in(offset),
                 None if limit is None else number_in(limit),
-                None if segments is None else b"".join(segments),
+                entries,
+                changed,
             )
-            for tally, (offset, (stamp, limit), _, segments) in zip(tallies, replies, strict=True)
+            for tally, (_, stamp, offset, limit, entries, changed) in zip(tallies, replies, strict=True)
         ]
 
     def _tallies(self, keys: Sequence[Key], found: Sequence[bytes | None], shape: Shape) -> list[Tally]:
@@ -122,14 +137,14 @@ class RedisEstimates:
             self._connection.survey_key(survey_id, "windows"),
             self._connection.survey_key(survey_id, "life", window_ms),
         )
-        arguments = (secret, payload, expires_ms, window_ms, point, HISTORY_POINTS)
+        arguments = (secret, _deflated(payload), expires_ms, window_ms, point, HISTORY_POINTS)
         return bool(self._connection.run([(_SAVE, keys, arguments)])[0])
 
     def read(self, survey_id: str, window_ms: int) -> bytes | None:
         """Return the stored estimate of a window."""
         with self._connection.calling():
             payload: bytes | None = self._client.get(self._connection.survey_key(survey_id, "estimate", window_ms))
-        return payload
+        return _inflated(payload)
 
     def read_many(self, windows: Sequence[tuple[str, int]]) -> list[bytes | None]:
         """Return the stored estimates of windows (survey id, start), in their order, in one round trip."""
@@ -138,7 +153,7 @@ class RedisEstimates:
             for survey_id, window_ms in windows:
                 pipe.get(self._connection.survey_key(survey_id, "estimate", window_ms))
             payloads: list[bytes | None] = pipe.execute()
-        return payloads
+        return [_inflated(payload) for payload in payloads]
 
     def history(self, survey_id: str, window_ms: int) -> list[bytes]:
         """Return the points of a window's estimate history, oldest first."""
@@ -152,6 +167,21 @@ class RedisEstimates:
         found = self._connection.run([(_WINDOW_STARTS, (key,), ())])[0]
         # What no worker can have listed is passed over.
         return sorted(int(start) for start in found if re.fullmatch(rb"-?[0-9]{1,18}", start))
+
+
+def _deflated(payload: bytes) -> bytes:
+    """Return a payload as it is stored: one that is longer than a piece of a log is compressed."""
+    return zlib.compress(payload, 1) if len(payload) > log_content.PIECE_BYTES else payload
+
+
+def _inflated(stored: bytes | None) -> bytes | None:
+    """Return the payload; of bytes that nobody here has stored, these bytes: they are no estimate."""
+    if stored is None or not stored.startswith(_DEFLATED):
+        return stored
+    try:
+        return zlib.decompressobj().decompress(stored, _INFLATED_BYTES)
+    except zlib.error:
+        return stored
 
 
 class RedisSmallStates:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from producers.clock import system_clock
@@ -66,9 +68,9 @@ class RedisReportLog:
         """
         loaded: dict[Key, Loaded[Content]] = {}
         unreadable: dict[Key, _Unreadable] = {}
-        pending = list(keys)
-        while pending:
-            readings = read_logs(self._connection, pending[:_LOGS_AT_ONCE], shape, fold, whole=whole)
+        waiting, pending = iter(keys), list[Key]()
+        while pending := pending or list(islice(waiting, _LOGS_AT_ONCE)):
+            readings = read_logs(self._connection, pending, shape, fold, whole=whole)
             repairs: dict[Key, tuple[Loaded[Content], Call]] = {}
             for key, reading in readings.items():
                 try:
@@ -134,6 +136,9 @@ class RedisReportLog:
         """Run one script per batch, all in one round trip."""
         calls: list[Call] = []
         stamps: list[dict[Key, bytes]] = []
+        # One system call for all: with many windows open a batch changes thousands of logs.
+        drawn = os.urandom(STAMP_BYTES * sum(len(batch.changes) for batch in batches))
+        fresh_stamps = (drawn[at : at + STAMP_BYTES] for at in range(0, len(drawn), STAMP_BYTES))
         shards: dict[str, tuple[int, int]] = {}
         for batch in batches:
             keys = [self._connection.offset_key(batch.topic, batch.partition, batch.shard)]
@@ -142,7 +147,7 @@ class RedisReportLog:
             fresh: dict[Key, bytes] = {}
             for change in batch.changes:
                 key = change.key
-                fresh[key] = secrets.token_bytes(STAMP_BYTES) if change.entries else change.stamp
+                fresh[key] = next(fresh_stamps) if change.entries else change.stamp
                 shards[self._connection.survey_key(key.survey_id, "shards")] = change.shape.shards, KEEP_MS
                 keys += [*self._connection.log_keys(key), self._total_key(key.survey_id, key.shard)]
                 arguments += _arguments(change, fresh[key])

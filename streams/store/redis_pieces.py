@@ -12,7 +12,7 @@ from streams.store.log_content import Content, FoldEntries, pieces_of
 from streams.store.redis_connection import Call, RedisConnection, Script
 from streams.store.shape import Key, Shape
 
-_LOAD: Final = Script("load")
+_LOAD: Final = Script("segments", "load")
 _SHORTEN: Final = Script("shorten")
 
 STAGED_MS: Final = 600_000
@@ -95,6 +95,19 @@ def read_logs(
         while not reading.done:
             read([key], log_content.PIECE_BYTES, 1)
     return {key: reading for key, reading in readings.items() if not reading.changed}
+
+
+def rest_of(
+    connection: RedisConnection, key: Key, stamp: bytes | None, segments: int, begun: Sequence[bytes]
+) -> bytes | None:
+    """Return the entries of a log of which the first segments were read; None if it changed since."""
+    keys, pieces = connection.log_keys(key), list(begun)
+    while len(pieces) < segments:
+        [((found, *_), length, _, more)] = connection.run([(_LOAD, keys, (len(pieces), log_content.PIECE_BYTES, 1, 0))])
+        if (found, length) != (stamp, segments):
+            return None
+        pieces += more
+    return b"".join(pieces)
 
 
 def shorten(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Literal, NamedTuple
 
 from producers.survey.survey import Survey
@@ -72,17 +73,17 @@ class Shape:
         """The rung of withdrawals, None if there are none."""
         return self.rungs - 1 if self.withdrawable else None
 
-    @property
+    @cached_property
     def entry_bytes(self) -> int:
         """Length of an entry, a packed report, in bytes."""
         return entry_bytes(self.width, self.groups)
 
-    @property
+    @cached_property
     def entry_words(self) -> int:
         """Length of an entry in words of 8 bytes."""
         return self.entry_bytes // WORD_BYTES
 
-    @property
+    @cached_property
     def numbers(self) -> int:
         """Length of the flat tally: users [rung, group], then counts [rung, group, cell]."""
         return self.rungs * self.groups * (1 + self.size)

@@ -20,6 +20,8 @@ class ShardCounts:
     """Nothing from this offset on is counted; None: not known."""
     entries: bytes | None = None
     """The log, if it was asked for."""
+    changed: bool = False
+    """It was asked for and is missing: it is long, and changed while it was read."""
 
     @property
     def exact(self) -> bool:

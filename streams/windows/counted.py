@@ -120,7 +120,10 @@ class WindowCounts:
             return self._counts(window, shape, hashed=hashed)
 
     def _counts(self, window: _Window, shape: Shape, *, hashed: bool) -> tuple[list[ShardCounts], str | None]:
-        """Return the counts of every shard, and if asked for the hash of the reports that are in exactly these."""
+        """Return the counts of every shard, and if asked for the hash of the reports that are in exactly these.
+
+        There is no hash if a long log changed while it was read.
+        """
         read = partial(
             self._store.estimates.counts, *window, shape, topic=self._topic.name, partitions=self._topic.partitions
         )
@@ -132,7 +135,7 @@ class WindowCounts:
         wrong: dict[Key, Seen] = {}
         for shard, (found, held) in enumerate(zip(counts, kept, strict=True)):
             if found.entries is None:
-                digests.append(held)
+                digests.append(held)  # of another state if the log changed: it is read at the next call
                 continue
             content = self._content(shape, found.entries)
             if content is None or content.tally() != found.tally:
@@ -145,6 +148,8 @@ class WindowCounts:
         self._digests.move_to_end(window)
         if len(self._digests) > _WINDOWS_KEPT:
             self._digests.popitem(last=False)
+        if any(found.changed for found in counts):
+            return counts, None
         return counts, winners_hash(digest for _, digest in digests)
 
     def _content(self, shape: Shape, entries: bytes) -> LogContent | None:

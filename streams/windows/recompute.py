@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -31,6 +31,7 @@ from streams.windows.candidates import CandidateWatch
 from streams.windows.counted import ReportsTopic, WindowCounts
 from streams.windows.history import encode_point
 from streams.windows.latency import Latencies
+from streams.windows.published import EstimatePublisher, Publish
 from streams.windows.record import AlertBound, RecordError, decode_estimate
 from streams.windows.settled import is_current
 from streams.windows.unchanged import unchanged
@@ -57,9 +58,6 @@ wait for nothing; larger: the first current window after a rest waits longer."""
 REREAD_MS: Final = 100
 """How long a look at the queue serves while windows are taken, for each thousand of windows in it. Longer: two workers
 take more windows that the other has just done; shorter: reading a long queue takes time from estimates."""
-
-Publish = Callable[[Sequence[Outgoing]], None]
-"""Returns when the brokers have the messages; raises PublishError otherwise."""
 
 
 class _Work(NamedTuple):
@@ -106,11 +104,12 @@ class Recomputer:
         metrics: WorkerMetrics | None = None,
         latencies: Latencies | None = None,
     ) -> None:
-        self._store, self._surveys, self._publish, self._topic = store, surveys, publish, topic
+        self._store, self._surveys, self._topic = store, surveys, topic
         self._clock = clock
         # A window is gone when both say so: a wrong clock must not drop windows, nor a broker whose time is not known.
         self._broker_time = broker_time or clock
         self._metrics = metrics or worker_metrics()
+        self._publish = EstimatePublisher(publish, self._metrics, clock=clock)
         self._latencies = latencies or Latencies()
         self._redis = StateLog(logger, "Redis (for estimates)", clock=clock)
         self._kafka = StateLog(logger, "Kafka (estimates are stored but not published)", clock=clock)
@@ -161,7 +160,8 @@ class Recomputer:
            waited longest, of them the newest; if none is left, then old ones for `old_ms`
         3. for each window take the lock, read the tallies of all shards, estimate, and save if the lock still holds; an
            old window whose stored estimate is that of its counts keeps it
-        4. publish the estimates, stored now or before, and wait for the broker
+        4. publish the estimates, stored now or before, and wait for the broker; one that is larger than its topic takes
+           stays as it is stored
         5. remove the windows from the queue, unless they were put again since step 2; put those again whose proof is
            not whole yet
         6. release the locks
@@ -254,7 +254,10 @@ class Recomputer:
                     self._recompute(survey, queued, secret, done)
                 if secret is not None and until_ms is not None and self._clock() >= until_ms:
                     break
-            refused = self._publish_all(done)
+            messages = [work.message for work in done if work.message is not None]
+            refused = self._publish(messages)
+            if messages and not refused:
+                self._kafka.up()  # a tick without a message says nothing of Kafka
             for work in done:
                 if work.message is not None and work.message.topic in refused:
                     continue
@@ -268,25 +271,6 @@ class Recomputer:
         finally:
             self._unlock(done)
         return len(done)
-
-    def _publish_all(self, done: Iterable[_Done]) -> dict[str, PublishError]:
-        """Publish what is to be told; return the topics that did not take it, each with the reason.
-
-        Each by itself: the missing topic of a tier must not hold up the others.
-        """
-        refused: dict[str, PublishError] = {}
-        messages: dict[str, list[Outgoing]] = {}
-        for work in done:
-            if work.message is not None:
-                messages.setdefault(work.message.topic, []).append(work.message)
-        for topic, some in messages.items():
-            try:
-                self._publish(some)
-            except PublishError as error:
-                refused[topic] = error
-        if messages and not refused:
-            self._kafka.up()  # a tick without a message says nothing of Kafka
-        return refused
 
     def _keep(self, survey: Survey, queued: QueuedWindow, secret: bytes, done: list[_Done]) -> bool:
         """Keep the stored estimate of a window if it is that of its counts; return whether it was kept."""

@@ -16,7 +16,6 @@ from estimators.estimates import Estimates, Floats, Unexplained, View, ViewName
 from estimators.tally import Tally
 from producers.survey.file import RungAssumption
 from producers.survey.survey import Survey
-from streams.windows.marginals import marginals
 from streams.windows.proof import Proof
 
 VERSION = 1
@@ -236,7 +235,7 @@ def make_record(
             DerivedEstimate(
                 one.name, one.kind, one.meaning, *_finite(np.array([one.value, one.variance, one.lower, one.upper]))
             )
-            for one in (*estimates.derived, *marginals(survey, estimates))
+            for one in estimates.derived
         ],
         views=[ShareView.of(view) for view in views],
         withdrawn=withdrawn,

@@ -13,6 +13,7 @@ from estimators.estimation.registry import estimator_of
 from estimators.inference.pooling_result import HOMOGENEITY_ALPHA
 from estimators.tally import Tally
 from producers.survey.survey import Survey
+from streams.windows.marginals import marginals
 from streams.windows.record import EstimateRecord, make_record
 from streams.windows.withdrawals import Counted, counted, false_alarm_share
 from streams.windows.withheld import withheld_by, withheld_record
@@ -67,7 +68,8 @@ def estimate_record(survey: Survey, window_ms: int, stored: Tally, *, settled: b
         record = withheld_record(survey, window_ms, tally, withheld)
         return msgspec.structs.replace(record, withdrawn=counts.withdrawn)
     estimates = estimate(survey, tally)
-    estimates = replace(estimates, notes=(*estimates.notes, *counts.note))
+    derived = (*estimates.derived, *marginals(survey, tally, estimates))
+    estimates = replace(estimates, notes=(*estimates.notes, *counts.note), derived=derived)
     return make_record(
         survey,
         window_ms,

@@ -265,13 +265,14 @@ class Applier:
             progress.taken.difference_update(keys)
             raise
         contended: dict[int, list[Key]] = {}
+        counted: list[Counters] = []
         for batch, outcome in zip(shard_batches, outcomes, strict=True):
             self._check_offset(batch, outcome)
             for change in batch.changes:
                 if change.key not in outcome.contended:
                     self._cache.used(change.key).applied(change, outcome.stamps[change.key])
                     if change.key in progress.checked.frames:  # what tiers know is among it
-                        progress.counted += change.counters
+                        counted.append(change.counters)
             self._cache.forget(outcome.contended)
             place = batch.topic, batch.partition, batch.shard
             if outcome.contended:
@@ -282,6 +283,12 @@ class Applier:
             elif place in self._last or batch.next_offset:
                 self._last[place] = max(self._last.get(place, 0), batch.next_offset)
         progress.pending = contended
+        progress.counted += Counters(
+            sum(counters.applied for counters in counted),
+            sum(counters.duplicate for counters in counted),
+            sum(counters.outdated for counters in counted),
+            sum(counters.conflicting for counters in counted),
+        )
 
     def _check_offset(self, batch: ShardBatch, outcome: Outcome) -> None:
         if outcome.regressed:

@@ -75,9 +75,6 @@ class BatchHandler:
         # Faust revokes everything at every rebalance. What comes back at once keeps its tables: stamps guard them.
         gone = self._next.keys() - committed.keys()
         self._applier.revoked(self._topic, gone)
-        starts = self._applier.assigned(self._topic, committed)
-        self._next = dict(starts)
-        self._deleted.assigned({partition for partition, offset in committed.items() if offset is None})
         for partition in gone:
             label = f"{self._named}{partition}"
             self._metrics.lag.remove(label)
@@ -85,6 +82,11 @@ class BatchHandler:
             self._metrics.transaction_seconds.remove(label)
             self._ages.forget(partition)
             self._transactions.forget(partition)
+        for partition in committed:
+            self._ages.assigned(partition)
+        starts = self._applier.assigned(self._topic, committed)
+        self._next = dict(starts)
+        self._deleted.assigned({partition for partition, offset in committed.items() if offset is None})
         return self._next.copy()
 
     def handle(self, batches: Sequence[FetchBatch]) -> None:

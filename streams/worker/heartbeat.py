@@ -23,7 +23,8 @@ HEARTBEAT_SECONDS: Final = 2.0
 def heartbeat_of(worker: str, metrics: WorkerMetrics, now_ms: int) -> Heartbeat:
     """Sum up a worker's metrics."""
     lags = [sample.value for family in metrics.lag.collect() for sample in family.samples]
-    ages = [sample.value for family in metrics.lag_seconds.collect() for sample in family.samples]
+    told = [sample.value for family in metrics.lag_seconds.collect() for sample in family.samples]
+    ages = [age for age in told if not math.isnan(age)]
     waiting = [sample.value for family in metrics.uncommitted.collect() for sample in family.samples]
     open_ = [sample.value for family in metrics.transaction_seconds.collect() for sample in family.samples]
     (last_batch,) = (sample.value for family in metrics.last_batch.collect() for sample in family.samples)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -39,6 +40,15 @@ class LagAges:
         self._unread_since_ms: dict[int, int] = {}
         self._in_hand_ms: dict[int, int] = {}
         self._looked_ms: dict[int, int] = {}
+        self._untold: set[int] = set()
+
+    def assigned(self, partition: int) -> None:
+        """Take note of a partition that will be read from now on: the store may hold that up before the first look."""
+        self._watched_ms.setdefault(partition, self._clock())
+        if partition not in self._looked_ms:
+            self._looked_ms[partition] = self._clock()
+            self._untold.add(partition)
+        self._gauge.labels(f"{self._named}{partition}").set_function(partial(self._seconds, partition))
 
     def watch(self, partition: int, lag: Lag) -> None:
         """Take note of how many records of a partition were not read yet."""
@@ -47,8 +57,7 @@ class LagAges:
             self._unread_since_ms.pop(partition, None)
         else:
             self._unread_since_ms[partition] = self._known_since(partition)
-        self._looked_ms[partition] = self._clock()
-        self._gauge.labels(f"{self._named}{partition}").set_function(partial(self._seconds, partition))
+        self._looked(partition)
 
     def begin(self, batches: Sequence[FetchBatch]) -> None:
         """Take note of batches that are being counted from now on."""
@@ -64,7 +73,7 @@ class LagAges:
         for batch in batches:
             if batch.records:
                 self._note_read(batch.partition, batch.records[-1].timestamp_ms)
-            self._looked_ms[batch.partition] = self._clock()
+            self._looked(batch.partition)
 
     def clock_was_set(self) -> None:
         """Forget moments of the clock as it was before; until more is known, nothing is old."""
@@ -74,6 +83,7 @@ class LagAges:
     def forget(self, partition: int) -> None:
         """Take note of a partition that went elsewhere."""
         self._gauge.remove(f"{self._named}{partition}")
+        self._untold.discard(partition)
         for known in self._moments:
             known.pop(partition, None)
 
@@ -87,7 +97,13 @@ class LagAges:
         if looked_ms is not None and now_ms - looked_ms > UNWATCHED_MS:
             known.append(looked_ms)
         since_ms = [moment for moment in known if moment is not None]
-        return max(0, now_ms - min(since_ms)) / 1_000 if since_ms else 0.0
+        if since_ms:
+            return max(0, now_ms - min(since_ms)) / 1_000
+        return math.nan if partition in self._untold else 0.0
+
+    def _looked(self, partition: int) -> None:
+        self._looked_ms[partition] = self._clock()
+        self._untold.discard(partition)
 
     def _known_since(self, partition: int) -> int:
         return self._read_until_ms.get(partition, self._watched_ms.setdefault(partition, self._clock()))

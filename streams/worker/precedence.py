@@ -3,8 +3,6 @@
 The hash is taken only of conflicting entries. It must not depend on the order of answers: a rule such as "the greater
 answer counts" moves shares towards values that are listed late. It is part of the format (docs/store.md has test
 vectors) and never changes: other workers, rebuilds and recounts must pick the same entry.
-
-Numba's cache on disk notices changes of the file of the calling function only: after a change here, touch `kernels.py`.
 """
 
 from __future__ import annotations

@@ -69,6 +69,12 @@ Rebuild = Callable[[Settings, SurveyList, WorkerMetrics, threading.Event], None]
 """Rebuilds windows with unreadable report logs until the event is set."""
 
 
+def look_for_cycles_rarely() -> None:
+    """Let Python's search for cycles leave out what is there now, and begin after many new objects only."""
+    gc.freeze()
+    gc.set_threshold(_GARBAGE_THRESHOLD)
+
+
 def run_worker(settings: Settings, rebuild: Rebuild) -> int:
     """Run a worker until SIGTERM or SIGINT; return the exit status."""
     stopping, no_more_ticks = _stopping(), threading.Event()
@@ -115,8 +121,7 @@ def run_worker(settings: Settings, rebuild: Rebuild) -> int:
     }
     driver = make_driver(settings, TopicsFeed(handlers), stopping)
     _watch_topics(settings, handlers, draining, metrics, driver, no_more_ticks)
-    gc.freeze()
-    gc.set_threshold(_GARBAGE_THRESHOLD)
+    look_for_cycles_rarely()
     status = driver.run()
     # Estimates of the last batches that are not done in time are left to another worker.
     no_more_ticks.set()

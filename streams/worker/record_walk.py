@@ -95,9 +95,10 @@ def walk_records(raw: Bytes, at: int, found: Ints) -> bool:
 def gather(raw: Bytes, starts: Ints, lengths: Ints, out: Bytes, targets: Ints) -> None:
     """Copy pieces of one buffer to their places in another; both were checked to be inside."""
     for i in range(len(starts)):
-        start, target = starts[i], targets[i]
+        # Unsigned: a place that might be negative would be looked at before every byte, and no vector be made.
+        start, target = np.uint64(starts[i]), np.uint64(targets[i])
         for j in range(lengths[i]):
-            out[target + j] = raw[start + j]
+            out[target + np.uint64(j)] = raw[start + np.uint64(j)]
 
 
 def warm_up_walk() -> None:

@@ -2,8 +2,6 @@
 
 A loop over whole words without branches is turned into vector instructions by the compiler: eleven times as fast as a
 loop over bits for 1,024 of them. `tests.bench.bitwise` has the plain loops.
-
-Numba's cache on disk notices changes of the file of the calling function only: after a change here, touch `kernels.py`.
 """
 
 from __future__ import annotations

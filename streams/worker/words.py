@@ -9,7 +9,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.worker.compile_cache import compile_with_kept_code, no_place
+from streams.worker.compile_cache import compile_with_kept_code, keep_apart, no_place
 
 Words = NDArray[np.uint64]
 Ints = NDArray[np.int64]
@@ -36,11 +36,13 @@ def inlined(function: _Function) -> _Function:
 
 def _jit(function: _Function, inline: Literal["never", "always"] = "never") -> _Function:
     try:
-        return cast(_Function, numba.njit(nogil=True, cache=True, inline=inline)(function))
+        dispatcher = numba.njit(nogil=True, cache=True, inline=inline)(function)
     except RuntimeError as error:
         if not no_place(error):
             raise
         return cast(_Function, compile_with_kept_code(function, inline))
+    keep_apart(dispatcher)
+    return cast(_Function, dispatcher)
 
 
 @inlined

@@ -95,7 +95,10 @@ def main(arguments: list[str]) -> int:
         print(f"{what}: {text}")
     print()
     if not arguments:
+        from deploy.docs import write_blocks  # a benchmark of one part needs no command line
+
         write()
+        write_blocks()
     for part in failed:
         print(f"{part} failed: its goals were not measured")
     for result in results:

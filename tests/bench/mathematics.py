@@ -81,7 +81,7 @@ def estimation() -> Result:
         counts = count_symbols(answers, VALUES).reshape(1, 1, VALUES)
         return mechanism.estimate(Tally(counts, np.array([[ANSWERS]])))
 
-    mine, theirs = side_by_side(ours, lambda: peer.estimate(as_list), rounds=3)
+    mine, theirs = side_by_side(ours, lambda: peer.estimate(as_list), rounds=15)
     return _rates("estimation", ANSWERS / mine, ANSWERS / theirs, 75, peer="ldp-toolbox")
 
 

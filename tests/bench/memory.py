@@ -19,7 +19,9 @@ import redis
 from producers.wire import frames as wire
 from streams.local.redis import Redis
 from streams.local.supervisor import Supervisor
+from streams.store.contract import NO_STAMP
 from streams.store.redis import RedisStore
+from streams.store.shape import Shape
 from streams.worker.applier import Applier
 from streams.worker.fold import warm_up
 from tests.bench.fold import batches, refuse
@@ -131,6 +133,11 @@ def main(url: str) -> None:
         del applier
         another.process(batches({0: _messages(0)[:1]}, start=offset)[0])
         assert another.cached_bytes == table
+        settled = rss_mib(os.getpid())
+        # As for the hash of the winners.
+        stamps = [NO_STAMP] * SURVEY.shards
+        [counts] = store.estimates.counts(SURVEY.id, WINDOW, Shape.of(SURVEY), topic=TOPIC, partitions=1, known=stamps)
+        assert len(counts.entries or b"") >= USERS * Shape.of(SURVEY).entry_bytes
         memory = client.info("memory")
     sizes = {
         "argument": watched.argument,
@@ -138,7 +145,7 @@ def main(url: str) -> None:
         "redis_peak": max(peak, int(memory["used_memory_peak"])),
         "redis_settled": int(memory["used_memory"]),
         "worker_peak": peak_mib(os.getpid()),
-        "worker_settled": rss_mib(os.getpid()),
+        "worker_settled": settled,
         "table": table,
     }
     print(json.dumps(sizes))

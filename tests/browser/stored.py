@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from estimators.estimates import Estimates
@@ -20,6 +21,7 @@ from streams.store.truth import RedisTruths
 from streams.windows.history import encode_point
 from streams.windows.record import make_record
 from streams.windows.settled import settles_ms
+from streams.windows.withheld import withheld_by, withheld_record
 from tests.support.mechanism import Mechanism, whole
 from tests.support.simulate import simulated_tally, simulated_values
 
@@ -39,6 +41,7 @@ def survey_file(
     retention: str = "1h",
     end: str = "",
     registry: str = "",
+    publish: str = "",
 ) -> Path:
     """Write a survey file and return its path; values are listed, or the text of a grid."""
     listed = f"{{grid = {{{values}}}}}" if isinstance(values, str) else json.dumps(list(values), ensure_ascii=False)
@@ -50,6 +53,7 @@ values = {listed}
 shards = 16
 {f"end = {end}" if end else ""}
 {f"[registry]{chr(10)}{registry}" if registry else ""}
+{f"[publish]{chr(10)}{publish}" if publish else ""}
 
 [mechanism]
 {mechanism}
@@ -109,7 +113,11 @@ def store_windows(
             record = make_record(
                 survey, start_ms, tally, estimates, read_ms=read_ms, computed_ms=computed_ms, views=views
             )
-            point = encode_point(record)
+            held = withheld_by(survey, tally, settled=part == 1.0)
+            if held is not None:
+                nothing = withheld_record(survey, start_ms, tally, held)
+                record = msgspec.structs.replace(nothing, read_ms=read_ms, computed_ms=computed_ms)
+            point = b"" if held is not None else encode_point(record)
             assert store.estimates.save(survey.id, start_ms, secret, record.encode(), now_ms + KEPT_MS, point=point)
         store.queue.unlock(survey.id, start_ms, secret)
         if truths is not None:

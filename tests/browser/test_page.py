@@ -11,7 +11,7 @@ import pytest
 
 from tests.browser.pipeline import Pipeline, chromium
 from tests.browser.site import PATIENCE_MS, Site, Watched, says_first, section, shown, wait_for_live, wait_for_text
-from tests.support.deadline import until
+from tests.support.deadline import COINCIDENCE, until
 from tests.support.services import fresh_name
 from tests.support.telling import Tells
 
@@ -130,7 +130,7 @@ def test_the_band_narrows_as_rungs_open(site: Site, watched: Watched) -> None:
         found = re.search(words, text)
         return start_ms if found and float(found[2]) < float(found[1]) / 2 else None
 
-    start_ms = until(narrowed, 60, "a window whose band narrowed", poll_seconds=0.1)
+    start_ms = until(narrowed, COINCIDENCE, "a window whose band narrowed", poll_seconds=0.1)
     history = site.ask(f"/api/v1/surveys/{survey_id}/windows/{start_ms}/history")
     first, last = history["points"][0], history["points"][-1]
     assert last["upper"][0] - last["lower"][0] < (first["upper"][0] - first["lower"][0]) / 2
@@ -205,7 +205,7 @@ def test_noise_of_an_open_window_is_no_headline(site: Site, watched: Watched) ->
         return seen if follows and far_above and len(starts) > 1 else None
 
     what = "the headline of the API, a y axis of settled windows, and an open window whose noise is far above it"
-    seen = until(noisy, 60, what, poll_seconds=0.2)
+    seen = until(noisy, COINCIDENCE, what, poll_seconds=0.2)
     for cell in seen["cells"]:
         low, high = cell.split(" – ")
         assert low != high, "no band reads as if it had no width"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from producers.clock import system_clock
+from streams.folders import deploy_folder
 from streams.local.redis import Redis
 from streams.store.connect import open_store
 from streams.windows.likelihood import Likelihood, Likelihoods
@@ -23,6 +24,9 @@ pytestmark = pytest.mark.real
 
 WINDOWS = 3
 REGISTRY = 'owner = "hours@example.org"\nreview = "https://reviews.example.org/17"\nexpires = 2099-01-31'
+FEW = 600
+USERS = {"basket": 30, "crowd": FEW, "interests": 8_000}
+"""Reports in a window where they are not 2,000; the four copies of 2,000 devices for interests."""
 HOURS = 'name = "mean"\nlow = 0\nhigh = 24\nunit = "h"'
 
 
@@ -39,13 +43,21 @@ def site(tmp_path_factory: pytest.TempPathFactory, redis_server: Redis) -> Itera
             folder / "files", "places", ["home", "shop", "clinic"], mechanism='name = "urr"\nsensitive = ["clinic"]'
         ),
         survey_file(folder / "files", "spread", ["hours"], mechanism=f"{HOURS}\nmoments = 2"),
+        survey_file(folder / "files", "agree", ["yes", "no"]),
+        survey_file(folder / "files", "crowd", ["ham", "cheese"], publish="least_devices = 1000"),
+        survey_file(folder / "files", "filling", ["ham", "cheese"], publish="least_devices = 1000"),
+        *(deploy_folder("surveys") / f"{name}.toml" for name in ("k_randomization", "profile")),
     ]
     with chromium() as browser:
         pipeline = Pipeline("127.0.0.1:1", redis_server.url, "quantities-", folder, files, topics=False)
         try:
             for i, survey in enumerate(pipeline.surveys):
-                users = 30 if survey.name == "basket" else 2_000
-                store_windows(pipeline.settings, survey, windows=WINDOWS, users=users, seed=10 * i)
+                users = USERS.get(survey.name, 2_000)
+                # Ten devices more for every seed: a crowd stays one that is too small.
+                seed = 0 if users == FEW else 10 * i
+                store_windows(pipeline.settings, survey, windows=WINDOWS, users=users, seed=seed)
+                if survey.name == "filling":
+                    store_windows(pipeline.settings, survey, windows=1, users=FEW, seed=0)
             beat(pipeline.settings, "worker-1")
             _, url = pipeline.exporter()
             yield Served(pipeline, browser, url)
@@ -204,3 +216,133 @@ def test_sensitive_values_are_marked(site: Served, watched: Watched) -> None:
         for row in page.locator(f"{here} table.values tbody tr").all()
     }
     assert marks == {"home": "not hidden", "shop": "not hidden", "clinic": "sensitive"}
+
+
+def test_a_yes_no_question_has_one_line(site: Served, watched: Watched) -> None:
+    page = watched.page
+    here = opened(site, page, "agree")
+    wait_for_text(page, f"{here} .figure-windows figcaption", r"So (yes|no) [\d.]+ % to [\d.]+ %\.$")
+    assert page.locator(f"{here} .legend-item").count() == 1
+    assert page.locator(f"{here} table.values tbody tr").count() == 2
+
+
+def test_copies_of_one_answer_are_counted_as_a_device(site: Served, watched: Watched) -> None:
+    page = watched.page
+    here = opened(site, page, "interests")
+    window = site.ask(f"/api/v1/surveys/{site.id_of('interests')}/windows/{page.get_attribute(here, 'data-current')}")
+    assert window["users"] >= USERS["interests"], "reports"
+    devices = f"{round(window['users'] / 4):,}"
+    wait_for_text(page, f"{here} .figure-users figcaption", f": {devices} devices, {devices} at epsilon ")
+    wait_for_text(page, f"{here} .figure-users figcaption", r" Each sends 4 copies\.$")
+    page.goto(site.url)
+    wait_for_text(page, f'[data-card="{site.id_of("interests")}"] .card-meta', f"^{devices} devices · ")
+    here = opened(site, page, "agree")
+    assert "copies" not in page.locator(f"{here} .figure-users figcaption").inner_text()
+
+
+def test_a_window_of_too_few_devices_has_no_numbers_and_the_page_says_what_it_waits_for(
+    site: Served, watched: Watched
+) -> None:
+    page = watched.page
+    page.goto(site.url)
+    card = f'[data-card="{site.id_of("crowd")}"]'
+    waiting = r"waiting for 1,000 devices: \d{3} so far; no estimate is published"
+    wait_for_text(page, f"{card} .headline-value", "^no estimate published yet$")
+    wait_for_text(page, f"{card} .card-meta", f"^{waiting}$")
+    assert page.locator(f"{card} .headline strong").inner_text() == ""
+    page.goto(site.page_of("crowd"))
+    here = section(page, site.id_of("crowd"))
+    wait_for_text(
+        page, f"{here} .figure-values > .sentence:last-child", rf"^No estimate is published yet: {waiting}\.$"
+    )
+    wait_for_text(page, f"{here} .figure-windows figcaption", rf"^No estimate is published yet: {waiting}\.")
+    assert page.locator(f"{here} table.values tbody tr").count() == 0
+
+
+def test_a_withheld_window_after_published_ones_is_passed_over_until_it_is_chosen(
+    site: Served, watched: Watched
+) -> None:
+    page = watched.page
+    here = opened(site, page, "filling")
+    windows = site.ask(f"/api/v1/surveys/{site.id_of('filling')}/windows")["windows"]
+    held, *published = sorted(windows, key=lambda one: -int(one["window_start_ms"]))
+    assert (held["withheld"]["reason"], held["withheld"]["least_devices"]) == ("crowd", 1_000)
+    assert len(published) >= WINDOWS - 1
+    assert {one["withheld"] for one in published} == {None}
+    assert page.get_attribute(here, "data-current") == str(published[0]["window_start_ms"])
+    page.goto(site.page_of("filling", f"&window={held['window_start_ms']}"))
+    wait_for_text(
+        page, f"{here} .figure-values > .sentence:last-child", rf"^No estimate: waiting for 1,000 devices: {FEW} so far"
+    )
+    assert set(page.locator(f"{here} table.values tbody td.strong").all_inner_texts()) == {"not estimable"}
+
+
+def test_attributes_have_a_table_for_every_two_of_them(site: Served, watched: Watched) -> None:
+    page = watched.page
+    here = opened(site, page, "profile")
+    window = site.ask(f"/api/v1/surveys/{site.id_of('profile')}/windows/{page.get_attribute(here, 'data-current')}")
+    pairs = page.locator(f"{here} details.cross")
+    assert pairs.evaluate_all("all => all.map(one => one.dataset.pair)") == ["sex, age", "sex, income", "age, income"]
+    assert pairs.locator("summary").all_inner_texts() == ["age by sex", "sex by income", "age by income"]
+    assert page.locator(f"{here} [data-role=derived]").is_hidden(), "every share stands in a table"
+    first = pairs.first
+    assert first.locator("thead th").all_inner_texts() == ["age", "sex", "all", "female", "male"]
+    assert first.locator("tbody th").all_inner_texts() == ["under 30", "30 to 49", "50 or more"]
+    assert first.locator("td").count() == 4 * 3
+    told = {one["name"]: one for one in window["derived"]}
+    assert len(told) == 7 + 6 + 4 + 6
+    seen = set()
+    for cell in pairs.locator("td[data-derived]").all():
+        name = str(cell.get_attribute("data-derived"))
+        seen.add(name)
+        assert float(cell.locator(".strong").inner_text().rstrip(" %")) == pytest.approx(
+            100 * told[name]["estimate"], abs=0.06
+        )
+        ends = [float(end) for end in re.findall(r"-?[\d.]+(?= %)", cell.locator("small").inner_text())]
+        assert ends == pytest.approx([100 * told[name]["lower"], 100 * told[name]["upper"]], abs=0.06)
+    assert seen == set(told)
+    # On a phone a table scrolls in its box, and the page does not.
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.wait_for_function("() => document.documentElement.scrollWidth <= innerWidth")
+    heights = "all => Math.max(...all.map(row => row.getBoundingClientRect().height))"
+    assert 20 < pairs.locator("tbody tr").evaluate_all(heights) < 60, "names of rows have room"
+
+
+def test_two_attributes_have_the_table_of_their_values_and_long_tables_are_folded(
+    site: Served, watched: Watched
+) -> None:
+    page = watched.page
+    page.goto(site.url)
+    script = """async () => {
+        const { CrossTables } = await import("/static/crosstables.js");
+        const numbers = Array.from({ length: 40 }, (_, i) => `n${i}`);
+        const attributes = { "10": ["a", "b"], "2": numbers };
+        const row = (estimate) => ({ estimate, lower: estimate - 0.001, upper: estimate + 0.001 });
+        const sums = (name) => attributes[name].map((value, i) => ({ name: `${name} = ${value}`, ...row(i / 100) }));
+        const derived = [...sums("10"), ...sums("2")];
+        const values = Array.from({ length: 80 }, (_, i) => row(i / 1000));
+        const tables = new CrossTables({ attributes });
+        tables.update({ values, derived });
+        const [folded, ...more] = tables.node.children;
+        const text = (name) => folded.querySelector(`[data-derived="${name}"] .strong`).textContent;
+        const none = new CrossTables({ attributes }), [rows, summary] = ["tbody tr", "summary"];
+        none.update({ values, derived: [] });
+        const [lines, title] = [folded.querySelectorAll(rows).length, folded.querySelector(summary).textContent];
+        return [more.length, folded.open, lines, title,
+            text("10 = a, 2 = n3"), text("10 = b, 2 = n3"), text("2 = n5"), none.node.hidden];
+    }"""
+    assert page.evaluate(script) == [0, False, 40, "2 by 10", "0.30 %", "4.30 %", "5.00 %", True]
+
+
+def test_a_mean_outside_its_range_has_the_end_that_says_something(site: Served, watched: Watched) -> None:
+    page = watched.page
+    page.goto(site.url)
+    script = """async (rows) => {
+        const { bandInRange } = await import("/static/format.js");
+        const row = ([lower, estimate, upper]) => ({ lower, estimate, upper });
+        const share = bandInRange(row([-0.02, -0.01, 0]), { kind: "share", low: 0, high: 1 });
+        return [...rows.map((ends) => bandInRange(row(ends), { kind: "mean", unit: "", low: -1, high: 1 })), share];
+    }"""
+    rows = [[0.6, 3.1, 5.6], [-2.0, -1.4, -0.8], [0.2, 0.8, 1.4], [-2.0, 1.5, 5.0], [1.5, 2.0, 2.5]]
+    said = ["at least 0.6", "at most -0.8", "0.2 – 1.4", "-2.0 – 5.0", "1.5 – 2.5", "-2.0 % – 0.0 %"]
+    assert page.evaluate(script, rows) == said, "of a share the sentence below says it"

@@ -9,7 +9,7 @@ any look is a false alarm.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -21,7 +21,7 @@ from estimators.intervals.always_valid import Side, YesNo, log_e
 from estimators.intervals.checkpoints import Checkpoint, advance, bounds_now, checkpoint_alpha
 from estimators.tally import Tally
 from tests.calibration.cells import POPULATIONS
-from tests.calibration.judge import Hits
+from tests.calibration.judge import NO_TRIALS, Hits
 from tests.calibration.rules import ALPHA, ASSUMPTIONS, PARTS, SIDES, Rules, watched
 from tests.calibration.worlds import arguments, example_of
 
@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Construction = Literal["likelihood", "checkpoints", "alert rule"]
 
-WINDOWS = 2_000
+WINDOWS, RULE_WINDOWS = 2_000, 80
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class EveryRule:
 
 
 Scenario = Filling | EveryRule
+RUNGS = {assumption: f"rungs {assumption}" for assumption in ASSUMPTIONS}
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,19 @@ class Alarms:
     side: Side
     alpha: float
     hits: Hits
+
+
+def together(found: Iterable[Alarms]) -> list[Alarms]:
+    """Return the false alarms of the rules of all mechanisms, by assumption and side: one rule has too few windows."""
+    sums: dict[tuple[str, Side], Hits] = {}
+    for one in found:
+        if one.construction == "alert rule":
+            name = one.scenario.rsplit(", ", 1)[1]
+            sums[name, one.side] = sums.get((name, one.side), NO_TRIALS) + one.hits
+    return [
+        Alarms(f"all mechanisms, {name}", "alert rule", side, ALPHA, hits)
+        for (name, side), hits in sorted(sums.items())
+    ]
 
 
 def _stay(rung: int) -> Callable[[int], int]:
@@ -189,9 +203,11 @@ def _named(group: Group, share: float, truth: Floats, lie: Floats, windows: int,
     return np.stack(rows[::-1])
 
 
-def run_scenario(scenario: Scenario, seed: int, windows: int = WINDOWS) -> list[Alarms]:
+def run_scenario(
+    scenario: Scenario, seed: int, windows: int = WINDOWS, rule_windows: int = RULE_WINDOWS
+) -> list[Alarms]:
     """Return the false alarms of every construction, or rule, and side: at most four entries."""
-    return _filled(scenario, seed, windows) if isinstance(scenario, Filling) else _ruled(scenario, seed, windows)
+    return _filled(scenario, seed, windows) if isinstance(scenario, Filling) else _ruled(scenario, seed, rule_windows)
 
 
 def _ruled(scenario: EveryRule, seed: int, windows: int) -> list[Alarms]:
@@ -202,7 +218,7 @@ def _ruled(scenario: EveryRule, seed: int, windows: int) -> list[Alarms]:
             trials = max(windows // PARTS[assumption], 1)
             fired = Rules(scenario.name, assumption, population).fired(seed, trials)
             hits = {side: hits[side] + Hits(trials, fired[side]) for side in SIDES}
-        name = f"{scenario.name}, rungs {assumption}"
+        name = f"{scenario.name}, {RUNGS[assumption]}"
         found += [Alarms(name, "alert rule", side, ALPHA, hits[side]) for side in SIDES]
     return found
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from estimators.estimates import Method, Population
 from estimators.mechanisms.improved_christofides import ImprovedChristofides
+from tests.calibration import derived
 from tests.calibration.worlds import LADDERS, SIZES, World, worlds
 
 Ints = NDArray[np.int64]
@@ -131,6 +132,13 @@ class Setting:
             rows.append(rng.multivariate_hypergeometric(left, size))
             left = left - rows[-1]
         return np.stack([*rows, left]), truth
+
+    def true_derived(self, people: Ints) -> dict[str, float]:
+        """Return the true numbers that follow from all values together, of one window with these people."""
+        counts = people.sum(axis=0).astype(np.float64)
+        if self.population == "sampling":
+            counts = np.array(self.world.people.weights) * self.users
+        return derived.truths(self.world, counts)
 
     def _leaning(self, weights: Floats, rng: np.random.Generator) -> tuple[Ints, Floats]:
         rungs, kinds = len(self.world.ladder), len(weights)

@@ -44,10 +44,7 @@ def drawer(world: World) -> tuple[Draw, bool]:
     if isinstance(specification, KRandomization):
         return _records(specification, world), False
     if isinstance(specification, Mean):
-        numbers = (specification.numbers(world.people.values) - specification.low) / (
-            specification.high - specification.low
-        )
-        return _symbols(mechanism, specification.chain, np.stack([1.0 - numbers, numbers], axis=1)), False
+        return _numbers(specification, world), False
     chain = getattr(specification, "chain", None)
     alike = all(encoded_alike(mechanism, value) for value in world.people.values)
     if alike and mechanism.answer.kind == "index" and isinstance(chain, Chain):
@@ -84,6 +81,27 @@ def _symbols(mechanism: Mechanism, chain: Chain, law: Floats) -> Draw:
         return Tally(counts, people.sum(axis=1)[:, None])
 
     return draw
+
+
+def _numbers(specification: Mean, world: World) -> Draw:
+    """Each device rounds its number to an end, or its square where a coin says so."""
+    numbers = specification.numbers(world.people.values)
+    draws = []
+    for power, (low, high) in enumerate(specification.ranges, start=1):
+        share = (numbers**power - low) / (high - low)
+        draws.append(_symbols(world.mechanism, specification.chain, np.stack([1.0 - share, share], axis=1)))
+    if len(draws) == 1:
+        return draws[0]
+
+    def halves(people: Ints, rng: Generator) -> Tally:
+        first = rng.binomial(people, 0.5)
+        parts = [draw(half, rng) for draw, half in zip(draws, (first, people - first), strict=True)]
+        return Tally(
+            np.concatenate([part.counts for part in parts], axis=1),
+            np.concatenate([part.users for part in parts], axis=1),
+        )
+
+    return halves
 
 
 def _bits(mechanism: Mechanism, chain: BitChain, law: Floats) -> Draw:

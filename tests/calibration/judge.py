@@ -93,6 +93,12 @@ def power(coverage: float, stages: Stages, level: float) -> float:
     return reported
 
 
+def least_reported(trials: int, rate: float, level: float) -> float:
+    """Return the smallest rate of so many trials that is significantly above `rate`; 1 if none is."""
+    found = int(stats.binom.isf(level, trials, rate)) + 1
+    return min(found / trials, 1.0)
+
+
 def _most_below(windows: int, level: float) -> int:
     """Return the largest number of hits that is significantly below LEAST; -1 if none is."""
     found = int(stats.binom.ppf(level, windows, LEAST))

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".cache" / "calibration"
-COUNTING = ("cells", "counts", "judge", "run", "wald", "worlds")
+COUNTING = ("cells", "counts", "derived", "judge", "run", "wald", "worlds")
 """Modules of this folder that decide what a cell of bands finds. The others plan, keep and report."""
 
 T = TypeVar("T")

@@ -10,13 +10,16 @@ from pathlib import Path
 from statistics import median
 
 from deploy.svg import style, text
+from tests.calibration.alarms import together
 from tests.calibration.homogeneity import SIZES
-from tests.calibration.judge import LEAST, MOST, Hits, Stage, power
+from tests.calibration.judge import LEAST, MOST, NO_TRIALS, Hits, Stage, least_reported, power
 from tests.calibration.run import Outcome
 from tests.calibration.suite import FORMS, Findings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE, PICTURE = DOCS / "calibration.md", DOCS / "images" / "calibration.svg"
+MANY = 1_000
+"""Windows of which the lowest coverage is told by itself: of few, chance makes it low."""
 _BEGIN, _END = "<!-- generated: calibration -->\n", "<!-- end: calibration -->"
 
 
@@ -49,6 +52,7 @@ def table(findings: Findings) -> str:
         "cells",
         "all cells together",
         "lowest coverage",
+        f"lowest of {MANY:,} windows or more",
         "all at once",
         "above",
         "undefined",
@@ -59,10 +63,12 @@ def table(findings: Findings) -> str:
         lines.append(_row(mechanism, method, list(group), findings.groups[f"{mechanism}, {method}"]))
     lines += _power(findings)
     lines += _above(ordered)
-    lines += ["", "| alert bound | side | alpha | false alarms |", "|---|---|---|---|"]
-    for found in findings.alarms:
+    lines += ["", "| alert bound | side | alpha | windows | false alarms | reported from |", "|---" * 6 + "|"]
+    for found in (*findings.alarms, *together(findings.alarms)):
+        trials = found.hits.trials
         lines.append(
-            f"| {found.construction}: {found.scenario} | {found.side} | {found.alpha:g} | {found.hits.rate:.4f} |"
+            f"| {found.construction}: {found.scenario} | {found.side} | {found.alpha:g} | {trials:,} | "
+            f"{found.hits.rate:.4f} | {least_reported(trials, found.alpha, findings.level):.4f} |"
         )
     levels = " | ".join(f"rejected at {size:g}" for size in SIZES)
     lines += ["", f"| homogeneity test | rungs | {levels} | undefined |", "|---|---|---|---|---|"]
@@ -111,6 +117,8 @@ def _power(findings: Findings) -> Iterator[str]:
 def _row(mechanism: str, method: str, group: list[Outcome], summed: Hits) -> str:
     lowest = min(group, key=lambda outcome: outcome.worst[1].hits.rate)
     name, worst = lowest.worst
+    many = [part.hits for outcome in group for part in outcome.classes.values() if part.defined >= MANY]
+    sure = min(many, key=lambda hits: hits.rate, default=NO_TRIALS)
     together = min(outcome.all_hits.rate for outcome in group)
     parts = [part for outcome in group for part in outcome.classes.values()]
     undefined = sum(part.windows - part.defined for part in parts) / max(sum(part.windows for part in parts), 1)
@@ -122,7 +130,7 @@ def _row(mechanism: str, method: str, group: list[Outcome], summed: Hits) -> str
     plain = [part.wald_held / part.wald_windows for part in parts if part.wald_windows]
     return (
         f"| {mechanism} | {method} | {len(group)} | {summed.text} | "
-        f"{worst.hits.rate:.3f} ({name}, {lowest.windows} windows) | "
+        f"{worst.hits.rate:.3f} ({name}, {lowest.windows} windows) | {sure.text} | "
         f"{together:.3f} | {sum(outcome.above for outcome in group)} | {undefined:.3f} | "
         f"{f'{median(ratios):.2f}' if ratios else '-'} | "
         f"{f'{min(plain):.3f}' if plain else '-'} |"

@@ -47,9 +47,8 @@ ARRIVALS, CLIMB = 300, 2
 """Devices that arrive at each look, and looks until a device climbs a rung."""
 PRECISE = (5.0, 8.0)
 """Levels whose answers hardly lie, where rungs lean: what scatters beside the noise of answers is then most of it."""
-PARTS = {"any": 25, "independent": 100}
-"""One window per population here for so many where windows are columns of one tally: estimates and bounds are computed
-for each, and the bound of the likelihood is found by bisection."""
+PARTS = {"any": 1, "independent": 2}
+"""One window of a population for so many that are asked for: the bound of the likelihood is found by bisection."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from estimators.estimates import Estimates, Method, Population
 from estimators.intervals.one_look import two_sided_z
 from estimators.tally import Tally
+from tests.calibration import derived
 from tests.calibration.cells import Setting
 from tests.calibration.counts import drawer
 from tests.calibration.judge import LEAST, LEAST_ALL, LONG, MOST, NO_TRIALS, TOO_WIDE_LEVEL, Hits, Stages
@@ -26,8 +27,8 @@ EXPLAINED = r"no estimate|not estimable|no information|has no users"
 """What a note says that explains an undefined band."""
 _REMEMBERED = 20_000
 """Estimates of one setting that are kept in memory."""
-Found = tuple[Estimates, tuple[Floats, Floats]]
-"""An estimate and the plain band of the same tally."""
+Found = tuple[Estimates, tuple[Floats, Floats], dict[str, tuple[float, float]]]
+"""An estimate, the plain band of the same tally, and the bands of what is derived."""
 _SAME = 1e-9
 """Ends of a band that equal the truth up to rounding hold it."""
 
@@ -154,11 +155,12 @@ def _last_stages(
                 told = found_before.get((method, seen))
                 if told is None:
                     found = estimate(tally, method=method, population=setting.population, alpha=ALPHA)
-                    told = found, plain_band(setting, tally, found)
+                    told = found, plain_band(setting, tally, found), derived.bands(setting.world, tally, found)
                     # Few users, few tallies: most come again.
                     if len(found_before) < _REMEMBERED:
                         found_before[method, seen] = told
                 count(outcome, setting.world, window, tally, truth, told[0])
+                count_derived(outcome, setting.true_derived(people), told)
                 compare(outcome, setting.world, window, truth, told[1])
         before = windows
         for method, outcome in list(going_on.items()):
@@ -202,6 +204,24 @@ def count(outcome: Outcome, world: World, window: int, tally: Tally, truth: Floa
             outcome.all_defined += 1
             outcome.all_held += bool(np.all((low <= truth + slack)[shown] & (truth <= high + slack)[shown]))
     outcome.zero_width += flat
+
+
+def count_derived(outcome: Outcome, truths: dict[str, float], told: Found) -> None:
+    """Add what is derived in one window, each number as a class of its own."""
+    found, _, bands = told
+    for name, truth in truths.items():
+        part, (lower, upper) = outcome.classes.setdefault(name, ClassCount()), bands.get(name, (np.nan, np.nan))
+        if not np.isfinite(truth):
+            continue
+        part.windows += 1
+        if not np.isfinite(lower + upper):
+            outcome.unexplained += not any(re.search(EXPLAINED, note) for note in found.notes)
+            continue
+        slack = _SAME * max(1.0, abs(truth))
+        part.defined += 1
+        part.held += bool(lower <= truth + slack and truth <= upper + slack)
+        part.width += (upper - lower) / 2.0
+        outcome.zero_width += upper <= lower
 
 
 def compare(outcome: Outcome, world: World, window: int, truth: Floats, plain: tuple[Floats, Floats]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
-from tests.calibration import alarms, cells, homogeneity
+from tests.calibration import alarms, cells, derived, homogeneity
 from tests.calibration.alarms import Alarms, Scenario, run_scenario
 from tests.calibration.homogeneity import POWER, SIZES, Case, Rejections, run_case
 from tests.calibration.judge import LEAST, LONG, NAMED, NO_TRIALS, SHORT, Hits, Stages
@@ -25,14 +25,15 @@ class Form:
     name: str
     stages: Stages
     alarm_windows: int
+    rule_windows: int
     homogeneity_windows: int
     false_alarm: float
     """Probability that the suite reports anything although every promise is kept."""
 
 
 FORMS = {
-    "long": Form("long", LONG, 2_000, 600, 1e-3),
-    "short": Form("short", SHORT, 300, 40, 1e-6),
+    "long": Form("long", LONG, 2_000, 400, 600, 1e-3),
+    "short": Form("short", SHORT, 300, 12, 40, 1e-6),
 }
 
 
@@ -66,7 +67,7 @@ class Findings:
 
     def failures(self) -> Iterator[str]:
         """Say what does not keep its promise, one line each."""
-        entries: list[Entry] = [*self.outcomes, *self.alarms, *self.rejections]
+        entries: list[Entry] = [*self.outcomes, *self.alarms, *alarms.together(self.alarms), *self.rejections]
         for entry in entries:
             said = failure(entry, self.level)
             if said is not None:
@@ -146,6 +147,11 @@ def describe(outcome: Outcome) -> str:
     return text
 
 
+def _checks(world: World) -> int:
+    """Return the checks of a cell at one stage: two of every class of values, all at once, what is derived."""
+    return 2 * len(world.classes) + 1 + len(derived.names_of(world))
+
+
 @lru_cache(maxsize=1)
 def _scenarios() -> tuple[Scenario, ...]:
     return alarms.scenarios()
@@ -157,8 +163,8 @@ def _cases() -> tuple[Case, ...]:
 
 
 # Scenarios and cases hold functions, which cannot travel to another process; their numbers can.
-def _scenario(number: int, seed: int, windows: int) -> list[Alarms]:
-    return run_scenario(_scenarios()[number], seed, windows)
+def _scenario(number: int, seed: int, windows: int, rule_windows: int) -> list[Alarms]:
+    return run_scenario(_scenarios()[number], seed, windows, rule_windows)
 
 
 def _case(number: int, seed: int, windows: int) -> list[Rejections]:
@@ -215,11 +221,12 @@ def run(
     plan = [setting for setting in plan if re.search(cells_like, setting.id)]
     plan.sort(key=lambda setting: (setting.id not in closer, not suspicious(setting), setting.seed))
     # Coverage of each class and of all values at once, undefined bands, each in all stages; then groups of cells.
-    checks = len(form.stages) * sum(len(setting.methods) * (2 * len(setting.world.classes) + 1) for setting in plan)
+    checks = len(form.stages) * sum(len(setting.methods) * _checks(setting.world) for setting in plan)
     checks += len({name for s in plan for m in s.methods for name in group_names(Outcome(s.world.name, s.id, m, 0))})
     scenarios, cases = (0, 0) if only or cells_like else (len(_scenarios()), len(_cases()))
     # Each scenario has at most two constructions with two sides, each case two levels.
-    checks += 4 * scenarios + 2 * cases
+    # The rules of all mechanisms together are judged by assumption and side.
+    checks += 4 * scenarios + 2 * cases + 4 * bool(scenarios)
     if not checks:
         raise NoSuchCellError("no cell has such a name; names are in docs/calibration.md and in the file of --json")
     # Rounded up, so that one cell more leaves the level, and what is kept, as it is.
@@ -227,7 +234,10 @@ def run(
     findings = Findings(form.name, seed, checks, form.false_alarm / checks)
     kept = None if keep is None else keep(form, seed, findings.level)
     rest = [Part(f"test {i}", partial(_case, i, seed, form.homogeneity_windows), kept) for i in range(cases)]
-    rest += [Part(f"alarms {i}", partial(_scenario, i, seed, form.alarm_windows), kept) for i in range(scenarios)]
+    rest += [
+        Part(f"alarms {i}", partial(_scenario, i, seed, form.alarm_windows, form.rule_windows), kept)
+        for i in range(scenarios)
+    ]
     work = []
     for setting in plan:
         stages = NAMED if setting.id in closer else form.stages

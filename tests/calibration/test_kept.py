@@ -11,7 +11,7 @@ from tests.calibration.judge import Stage
 from tests.calibration.kept import COUNTING, Kept, imported
 from tests.calibration.suite import Form, NoSuchCellError, run
 
-FORM = Form("tiny", (Stage(2),), 1, 1, 1e-6)
+FORM = Form("tiny", (Stage(2),), 1, 1, 1, 1e-6)
 
 
 def test_a_part_is_found_once(tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ from estimators.intervals import checkpoints
 from estimators.intervals.always_valid import YesNo
 from estimators.intervals.one_look import one_sided_z
 from tests.calibration import homogeneity
-from tests.calibration.alarms import leaning, run_scenario
-from tests.calibration.judge import Hits
-from tests.calibration.rules import ALPHA, Rules
-from tests.calibration.suite import failure
+from tests.calibration.alarms import RUNGS, Alarms, leaning, run_scenario
+from tests.calibration.judge import Hits, least_reported
+from tests.calibration.rules import ALPHA, Rules, watched
+from tests.calibration.suite import Findings, failure
 
 Floats = NDArray[np.float64]
 
@@ -65,6 +65,16 @@ def test_a_bound_that_leaves_out_rounding_or_sampling_is_noticed(
     assert not noticed()
     monkeypatch.setattr(estimator, "answer_law", lambda _self, _population: "fleet")
     assert noticed()
+
+
+def test_rules_that_alarm_a_little_too_often_are_noticed_over_all_mechanisms() -> None:
+    """Three false alarms in a hundred are too few to be noticed in one rule, and too many over all."""
+    rules = [Alarms(f"{name}, {RUNGS['any']}", "alert rule", "above", ALPHA, Hits(800, 24)) for name in watched()]
+    assert not any(failure(one, LEVEL) for one in rules)
+    found = Findings("long", 1, 1, LEVEL, alarms=rules)
+    [said] = found.failures()
+    assert said.startswith("all mechanisms, rungs any, alert rule above: 0.0300")
+    assert least_reported(800, ALPHA, LEVEL) > 0.03 > least_reported(800 * len(rules), ALPHA, LEVEL)
 
 
 @pytest.mark.statistical

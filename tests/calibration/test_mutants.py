@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from estimators.estimates import Estimates, Method, Population
+from estimators.inference.summed_shares import SummedBands
 from estimators.mechanisms.registry import names, specification_class
 from estimators.tally import Tally
 from tests.calibration.cells import Layout, Setting, whole_numbers
@@ -72,6 +73,45 @@ def test_observed_counts_as_chances_are_noticed(
 ) -> None:
     where = setting(name, size, ladder, "uneven", layout, users, population)
     assert outcome_of(where, plain(where), method).below(LEVEL)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("number", ["edges", "weight", "mean edge weight"])
+def test_a_derived_number_with_too_narrow_a_band_is_noticed(number: str) -> None:
+    where = setting("lpp", 2, (0.1, 6.0), "means", "top rung", 1_000, "sampling")
+    estimator = where.world.mechanism.estimator
+
+    def narrow(tally: Tally, **asked: Any) -> Estimates:
+        found = estimator.estimate(tally, **asked)
+        derived = tuple(
+            replace(
+                one, lower=one.value + 0.5 * (one.lower - one.value), upper=one.value + 0.5 * (one.upper - one.value)
+            )
+            if one.name == number
+            else one
+            for one in found.derived
+        )
+        return replace(found, derived=derived)
+
+    assert not outcome_of(where, estimator.estimate, "pooled").below(LEVEL)
+    found = outcome_of(where, narrow, "pooled")
+    assert found.below(LEVEL)
+    assert found.worst[0] == number
+
+
+@pytest.mark.statistical
+def test_a_sum_of_shares_with_the_variances_of_its_parts_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    where = setting("urr", 5, (1.0, 4.0), "uneven", "top rung", 100, "sampling")
+    estimator = where.world.mechanism.estimator
+
+    def added_up(_tally: Tally, sums: list[tuple[int, ...]], found: Estimates) -> SummedBands:
+        value, variance = (np.array([part[list(one)].sum() for one in sums]) for part in (found.value, found.variance))
+        reach = 1.96 * np.sqrt(variance)
+        return SummedBands(value, variance, value - reach, value + reach)
+
+    assert not outcome_of(where, estimator.estimate, "pooled").below(LEVEL)
+    monkeypatch.setattr(estimator, "sums", added_up)
+    assert outcome_of(where, estimator.estimate, "pooled").below(LEVEL)
 
 
 @pytest.mark.statistical

@@ -40,7 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "rr3_dagger": {"p1": 0.7, "p2": 0.7},
     "rr3_ddagger": {"p1": 0.7, "p2": 0.8},
     "rr3_club": {"p1": 0.7, "p2": 0.8, "q": 0.8},
-    "mean": {"low": -5, "high": 20, "unit": "degrees"},
+    "mean": {"low": -5, "high": 20, "unit": "degrees", "moments": 2},
     "pckv_ue": {"padding": 3},
     "rappor": {"bits": 32, "cohorts": 2, "hashes": 1},
     "mangat": {"sensitive": "no"},

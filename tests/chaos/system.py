@@ -38,6 +38,8 @@ RECOVERY_SECONDS = 240.0
 """A run that has not recovered by then is taken for stuck. Seconds are normal, tens of them on a busy machine."""
 HOLD_MS = 20
 """How long the gateway holds reports. Every agent waits for it: longer, and a thousand of them send too little."""
+_WORKERS = "streams.cli", "tests.support.walking_worker"
+"""Batches here are short: every other worker walks all of them by compiled code, as long ones are walked."""
 _RESTART_SECONDS = 0.2
 _POLL_SECONDS = 0.05
 _LOOK_SECONDS = 2.0
@@ -125,7 +127,7 @@ class System:
         self.workers = [
             Kept(
                 f"worker-{number}",
-                [*thaw, "worker"],
+                [sys.executable, "-m", _WORKERS[number % len(_WORKERS)], "worker"],
                 StopOrder.WORKER,
                 env | {"THAW_INSTANCE": f"worker-{number}", "THAW_WORKER_PORT": str(port)},
             )

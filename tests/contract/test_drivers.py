@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # no __all__
 
+from streams.kafka.batches import LEAST_WALKED
 from streams.local.kafka import ApacheKafka
 from streams.local.process import Child
 from streams.settings import DriverName
@@ -40,11 +41,22 @@ class Bench:
             future.result(30)
         return name
 
-    def send(self, topic: str, partition: int, values: Sequence[str], *, transaction: str = "") -> None:
-        """Send each value as a record of its own batch; `transaction` is "", "commit" or "abort"."""
+    def send(
+        self,
+        topic: str,
+        partition: int,
+        values: Sequence[str],
+        *,
+        transaction: str = "",
+        together: bool = False,
+        codec: str = "none",
+    ) -> None:
+        """Send each value as a record of its own batch, or all in one; `transaction` is "", "commit" or "abort"."""
         # What a broker refuses at first, since it has only just made the topic, must not come behind what it took.
         options = {"enable.idempotence": True} | ({"transactional.id": f"{topic}-{partition}"} if transaction else {})
-        producer = Producer({"bootstrap.servers": self.kafka.address, "batch.num.messages": 1} | options)
+        count = len(values) if together else 1
+        batching = {"batch.num.messages": count, "linger.ms": 10_000 if together else 0, "compression.type": codec}
+        producer = Producer({"bootstrap.servers": self.kafka.address} | batching | options)
         if transaction:
             producer.init_transactions(30)
             producer.begin_transaction()
@@ -186,6 +198,31 @@ def test_two_topics_are_read_from_where_the_feed_says_without_a_gap_and_committe
         bench.send(first, 0, ["new"])
         [line] = reader.wait("handle")
         assert (line["start"], line["values"]) == (10, ["new"])
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_batches_of_many_records_are_read_from_any_place_in_order(bench: Bench, codec: str) -> None:
+    """Compiled code walks them; those above are too short for it."""
+    several = 4 * LEAST_WALKED
+    topic = bench.topic("topic", 1)
+    batches = [[f"{number}.{record}" for record in range(several)] for number in range(4)]
+    bench.send(topic, 0, batches[0], together=True, codec=codec)
+    bench.send(topic, 0, ["never"] * several, transaction="abort", together=True, codec=codec)
+    bench.send(topic, 0, batches[1], transaction="commit", together=True, codec=codec)
+    bench.send(topic, 0, ["alone"])
+    bench.send(topic, 0, batches[2], together=True, codec=codec)
+    with bench.process(topic, starts={f"{topic}:0": 5}) as reader:
+        ends = bench.ends(topic, 1)
+        reader.wait_for(ends)
+        reader.check_no_gap()
+        expected = [*batches[0][5:], *batches[1], "alone", *batches[2]]
+        assert reader.values(f"{topic}:0") == expected
+        until(lambda: bench.committed() == ends, 60, "everything to be committed")
+        bench.send(topic, 0, batches[3], together=True, codec=codec)
+        reader.wait_for(bench.ends(topic, 1))
+        assert reader.values(f"{topic}:0") == [*expected, *batches[3]]
+        reader.stop()
+    assert bench.committed() == bench.ends(topic, 1)
 
 
 def test_a_worker_that_comes_back_with_other_topics_reads_them(bench: Bench) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
 
 from producers.wire import frames as wire
 from streams.store import log_content
-from streams.store.contract import Seen, ShardBatch, Store
+from streams.store.contract import NO_STAMP, Seen, ShardBatch, Store
 from streams.store.log_content import pieces_of
 from streams.store.shape import Key, Shape
 from streams.worker.applier import Applier
@@ -158,3 +159,25 @@ def test_a_large_log_is_replaced(store: Store) -> None:
     assert loaded.content.tally() == other.tally()
     assert loaded.segments == len(pieces_of(other.live(), SHAPE.entry_bytes)) > 1
     assert store.estimates.tally(SURVEY.id, WINDOW, 1, SHAPE) == other.tally()
+
+
+def test_a_large_log_comes_whole_with_the_counts_that_it_adds_up_to(store: Store) -> None:
+    count_all(worker(store))
+    loaded = store.log.load([KEY], SHAPE, Table.of_log, whole=True)[KEY]
+    assert loaded.segments > 2
+    read = partial(store.estimates.counts, SURVEY.id, WINDOW, SHAPE, topic=TOPIC, partitions=1)
+    [found] = read(known=[NO_STAMP])
+    assert (found.entries, found.stamp, found.changed) == (loaded.entries, loaded.stamp, False)
+    assert found.tally == loaded.content.tally()
+    assert [shard.entries for shard in read(known=[found.stamp])] == [None]
+    assert [shard.changed for shard in read(known=[found.stamp]) + read()] == [False, False]
+
+
+@pytest.mark.parametrize("size", [PIECE, PIECE + 1, 50 * PIECE])
+def test_a_large_estimate_is_read_as_it_was_stored(store: Store, size: int) -> None:
+    payload = b"{" + np.random.default_rng(size).bytes(size - 1)
+    secret = store.queue.lock(SURVEY.id, WINDOW, 60_000)
+    assert secret is not None
+    assert store.estimates.save(SURVEY.id, WINDOW, secret, payload, WINDOW + 60_000)
+    assert store.estimates.read(SURVEY.id, WINDOW) == payload
+    assert store.estimates.read_many([(SURVEY.id, WINDOW)]) == [payload]

@@ -6,7 +6,9 @@ import hashlib
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
+import msgspec
 import pytest
 
 from estimators.tally import Tally
@@ -16,6 +18,7 @@ from streams.kafka.messages import FetchBatch, Record
 from streams.repair.rebuild import Rebuilder
 from streams.store.contract import Store
 from streams.store.shape import Key, Shape
+from streams.store.shard_counts import ShardCounts
 from streams.windows.counted import Counted, ReportsTopic, WindowCounts
 from streams.windows.proof import Proof, tally_hash
 from streams.worker.applier import Applier
@@ -259,6 +262,27 @@ def test_only_logs_that_changed_are_read_again(store: Store) -> None:
     folded.clear()
     assert counts.read(CATEGORICAL, WINDOW).proof == proof(store)
     assert len(folded) == 1
+
+
+def test_a_log_that_changed_while_it_was_read_is_hashed_at_a_later_tick(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = Topic()
+    topic.send(CATEGORICAL, everyone())
+    applier_on(store, CATEGORICAL, CLOCK).process(batches(topic))
+    expected, counts, right = proof(store), reader(store), store.estimates.counts
+
+    def changed(*place: Any, **options: Any) -> list[ShardCounts]:
+        first, *others = right(*place, **options)
+        return [replace(first, entries=None, changed=True), *others]
+
+    with monkeypatch.context() as during:
+        during.setattr(store.estimates, "counts", changed)
+        found = counts.read(CATEGORICAL, WINDOW)
+    assert found.proof == msgspec.structs.replace(expected, winners=None)
+    assert (found.tally.total_users, found.whole) == (12, False)
+    found = counts.read(CATEGORICAL, WINDOW)
+    assert (found.proof, found.whole) == (expected, True)
 
 
 def test_the_hash_of_the_winners_is_taken_less_often_where_it_takes_long(store: Store) -> None:

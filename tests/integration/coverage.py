@@ -50,6 +50,9 @@ PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "coverage.md"
 BEGIN, END = "<!-- generated: coverage -->\n", "\n<!-- end: coverage -->"
 FALSE_ALARM: Final = 1e-3
 """Of the long form: probability that any check fails although every band holds in 93.5 % of windows or more."""
+WINDOWS: Final = 275
+"""Of each mechanism and method in the long form. 99 of 100 runs see a cell whose bands hold in 81 % of windows instead
+of 95 %, a method with 91 %, their sum with 92 %. 400 would see a cell with 83 %, for half as much time again."""
 ROUND: Final = 25
 """Windows that the long form sends at a time; progress is told after each."""
 
@@ -247,7 +250,9 @@ def merged(parts: Iterable[Counted]) -> Counted:
 def main(arguments: Sequence[str]) -> int:
     """Run the long form on services of its own; the status is 1 if some bands hold too seldom."""
     parser = argparse.ArgumentParser(prog="python -m tests.integration.coverage")
-    parser.add_argument("--windows", type=int, default=400, help="windows of every mechanism and method; default 400")
+    parser.add_argument(
+        "--windows", type=int, default=WINDOWS, help=f"windows of every mechanism and method; default {WINDOWS}"
+    )
     parser.add_argument("--seed", type=int, default=1, help="another seed draws other answers; default 1")
     parser.add_argument("--write", action="store_true", help=f"write the table to {PAGE.name}")
     chosen = parser.parse_args(arguments)

@@ -21,7 +21,7 @@ from streams.store.shape import Shape
 from streams.windows.record import decode_estimate
 from tests.integration.test_dealer import SURVEY, Dealing
 from tests.integration.workers import THAW, System
-from tests.support.deadline import END_SECONDS, until
+from tests.support.deadline import BUSY, END_SECONDS, until
 from tests.support.stats import assert_normal
 
 pytestmark = pytest.mark.real
@@ -47,7 +47,7 @@ def test_devices_ask_before_they_answer_and_kills_of_dealer_and_fleet_deal_nothi
     system.create_topics()
     dealing, journal = Dealing(tmp_path), tmp_path / "journal"
     step = system.survey.windows.step_ms
-    first_ms = -(-(system_clock() + 3_000) // step) * step
+    first_ms = -(-(system_clock() + 8_000) // step) * step
     starts = [first_ms + number * step for number in range(WINDOWS)]
     env = {f"THAW_{name.upper()}": str(getattr(system.settings, name)) for name in ("kafka", "redis", "prefix")}
     fleet = ["fleet", str(tmp_path / "colour.toml"), "--dealer", dealing.url, "--devices", str(DEVICES)]
@@ -72,7 +72,7 @@ def test_devices_ask_before_they_answer_and_kills_of_dealer_and_fleet_deal_nothi
             running.wait(END_SECONDS)
             before = dealt(tmp_path, starts[0])
             running = start_fleet()
-            assert running.wait(END_SECONDS)
+            assert running.wait(BUSY * 120)
             assert running.returncode == 0, running.tail()
             cards = [dealt(tmp_path, start_ms) for start_ms in starts]
         finally:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 import redis
 
 from streams.store import log_content
+from streams.store.contract import NO_STAMP
 from streams.store.redis import RedisStore
+from streams.store.redis_connection import Call, RedisConnection
+from streams.windows.record import RecordError, decode_estimate
 from streams.worker.fold import Cached
 from streams.worker.table import Folded, Table
 from tests.bench.memory import Watched
 from tests.support.redis_logs import KEY, SHAPE, apply, cached_log, healed, log_key, reports, segment
-from tests.support.reports import CATEGORICAL, WINDOW, Report, oracle
+from tests.support.reports import CATEGORICAL, TOPIC, WINDOW, Report, oracle
 
 pytestmark = pytest.mark.real
 
@@ -39,6 +43,13 @@ def large_log(store: RedisStore, users: int) -> tuple[Cached, list[Report]]:
         for user in range(1, users + 1):
             assert apply(store, cached, reports(rung, user=user))
     return cached, [report for user in range(1, users + 1) for report in reports(1, user=user)]
+
+
+def locked(store: RedisStore) -> bytes:
+    """Return the secret of the lock of the window."""
+    secret = store.queue.lock(CATEGORICAL.id, WINDOW, 60_000)
+    assert secret is not None
+    return secret
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
@@ -118,6 +129,51 @@ def test_no_argument_and_no_reply_is_larger_than_two_pieces(
     seen = store.log.seen([KEY])[KEY]
     assert store.log.replace(KEY, seen, cached_log(store).table)
     assert cached_log(store).table.tally() == cached.table.tally()
+    known = [NO_STAMP] * CATEGORICAL.shards
+    counts = store.estimates.counts(CATEGORICAL.id, WINDOW, SHAPE, topic=TOPIC, partitions=2, known=known)
+    assert len(counts[KEY.shard].entries or b"") > 4 * log_content.PIECE_BYTES
+    rows = b",".join(b'{"value":"value %d","estimate":%.17f}' % (user, user / 7) for user in range(60))
+    assert len(rows) > 3 * log_content.PIECE_BYTES
+    assert store.estimates.save(CATEGORICAL.id, WINDOW, locked(store), rows, SHAPE.expires_ms(WINDOW))
+    assert store.estimates.read(CATEGORICAL.id, WINDOW) == rows
     store.close()
     assert 0 < watched.argument <= 40 * SHAPE.entry_bytes + SHAPE.numbers * 8 + 64
     assert 0 < watched.reply <= 40 * SHAPE.entry_bytes + SHAPE.numbers * 8 + 128
+
+
+def test_counts_of_a_log_that_changes_while_it_is_read_come_without_it(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_content, "PIECE_BYTES", 2 * SHAPE.entry_bytes)
+    cached, live = large_log(store, 6)
+    read = partial(store.estimates.counts, CATEGORICAL.id, WINDOW, SHAPE, topic=TOPIC, partitions=2)
+    run, late = RedisConnection.run, reports(2, user=9)
+
+    def between(connection: RedisConnection, calls: Sequence[Call]) -> list[Any]:
+        """Let another writer count a report before the second piece."""
+        monkeypatch.setattr(RedisConnection, "run", run)
+        replies = connection.run(calls)
+        assert apply(store, cached, late)
+        return replies
+
+    monkeypatch.setattr(RedisConnection, "run", between)
+    found = read(known=[NO_STAMP] * CATEGORICAL.shards)[KEY.shard]
+    assert (found.changed, found.entries) == (True, None)
+    assert found.tally == oracle(CATEGORICAL, live)
+    rested = read(known=[NO_STAMP] * CATEGORICAL.shards)[KEY.shard]
+    assert (rested.changed, rested.tally) == (False, oracle(CATEGORICAL, [*live, *late]))
+    assert rested.entries == store.log.load([KEY], SHAPE, Table.of_log, whole=True)[KEY].entries
+
+
+def test_bytes_in_place_of_a_compressed_estimate_are_no_estimate(
+    store: RedisStore, client: Any, key_prefix: str
+) -> None:
+    large = b"[" + bytes(2 * log_content.PIECE_BYTES) + b"]"
+    assert store.estimates.save(CATEGORICAL.id, WINDOW, locked(store), large, SHAPE.expires_ms(WINDOW))
+    [key] = client.keys(f"{key_prefix}*:estimate:*")
+    stored = client.get(key)
+    assert len(stored) < len(large) / 100
+    for wrong in (stored[:1] + b"no estimate", stored[: len(stored) // 2], large):
+        client.set(key, wrong)
+        with pytest.raises(RecordError):
+            decode_estimate(store.estimates.read(CATEGORICAL.id, WINDOW) or b"")

@@ -6,12 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
 from producers.survey.survey import Survey
 from producers.survey.tiers import Tier
 from producers.wire.transport import Message, TransportError
 from streams.kafka.messages import FetchBatch, Outgoing, PublishError, Record
 from streams.kafka.reader import Held
 from streams.settings import Settings
+from streams.worker.record_walk import runs_of
 from tests.support.clock import ManualClock
 from tests.support.reports import Report
 from tests.support.surveys import survey
@@ -94,6 +97,20 @@ class Bus:
         if messages and self.away:
             raise PublishError("the broker is away")
         self.published += messages
+
+
+def fetched(partition: int, start: int, records: Sequence[Stored]) -> FetchBatch:
+    """Return what a fetch from `start` on brings: at every other offset in columns, as compiled code walks a batch."""
+    if start % 2:
+        return FetchBatch.of(TOPIC, partition, start, [Record(*stored[:3]) for stored in records])
+    batch = DefaultRecordBatchBuilder(2, 0, False, -1, 0, 0, 1 << 30)
+    for number, stored in enumerate(records):
+        batch.append(number, stored.timestamp_ms, None, stored.value, [])
+    raw = batch.build()
+    raw[:8] = records[0].offset.to_bytes(8, "big")  # as a broker does
+    runs = runs_of(bytes(raw))
+    assert runs is not None
+    return FetchBatch.of(TOPIC, partition, start, runs)
 
 
 class Reading:

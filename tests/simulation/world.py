@@ -27,7 +27,7 @@ from estimators.exact.randomness import SeededBits
 from estimators.tally import Tally
 from producers.device.agent import Device, ValueFixedError
 from producers.survey.survey import Survey
-from streams.kafka.messages import FetchBatch, PublishError, Record
+from streams.kafka.messages import PublishError
 from streams.repair.verify import Verdict, Verifier, stored
 from streams.store.contract import StoreCorruptError, StoreUnavailableError
 from streams.store.shape import Key, Shape
@@ -52,6 +52,7 @@ from tests.simulation.bus import (
     Crash,
     Reading,
     Wire,
+    fetched,
 )
 from tests.simulation.devices import check_devices
 from tests.simulation.oracle import oracle
@@ -131,7 +132,7 @@ class Worker:
         if not self.alive or bus.away:
             return
         batches = [
-            FetchBatch(TOPIC, partition, start, end, [Record(*stored[:3]) for stored in bus.log[partition][start:end]])
+            fetched(partition, start, bus.log[partition][start:end])
             for partition, start in self.positions.items()
             if (end := min(start + records, len(bus.log[partition]))) > start
         ]

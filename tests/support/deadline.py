@@ -9,6 +9,8 @@ Result = TypeVar("Result")
 # How much slower than a quiet machine a busy one may be. A smaller factor fails tests whose processes got no CPU; a
 # larger one only delays the report of a failure.
 BUSY = 4
+# How long to wait, on a quiet machine, for live services to be seen in a state that only some of their windows reach.
+COINCIDENCE = 300
 
 # How long a process may take to end, a request to be answered, or a broker to do what an administrator asks, where
 # `until` is not what waits. Used up only by a test that fails.

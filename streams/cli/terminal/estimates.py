@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from statistics import NormalDist
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -127,7 +126,7 @@ def survey_view(
                 line.append(found.get(value))
         parts.append(_table(survey, newest, shown, past, scale, signs, view))
         if len(rows) > len(shown):
-            together = _together(survey, rows[len(shown) :], scale, newest.alpha)
+            together = _together(survey, rows[len(shown) :], scale)
             more = f"  {len(rows) - len(shown)} more values{together}; --json and --csv have all"
             parts.append(Text(more, style="dim"))
     parts += [Text(f"  {_derived(one)}") for one in newest.derived]
@@ -186,17 +185,15 @@ def _table(
     return table
 
 
-def _together(survey: Survey, rest: Sequence[ValueEstimate], scale: Scale, alpha: float) -> str:
-    """Return the share of all values that are not listed, with a band that is rather too wide; empty if unknown.
+def _together(survey: Survey, rest: Sequence[ValueEstimate], scale: Scale) -> str:
+    """Return the sum of the estimates of all values that are not listed; empty if unknown.
 
-    Errors of different values are independent or against each other, so their variances add up at most.
+    It has no band: which values these are was chosen by their estimates, and no band of a sum holds after that.
     """
     numbers = [row.estimate for row in rest if row.estimate is not None]
-    variances = [row.variance for row in rest if row.variance is not None]
-    if not survey.mechanism.adds_up or len(numbers) < len(rest) or len(variances) < len(rest):
+    if not survey.mechanism.adds_up or len(numbers) < len(rest):
         return ""
-    share, half = math.fsum(numbers), NormalDist().inv_cdf(1.0 - alpha / 2.0) * math.sqrt(math.fsum(variances))
-    return f", together {scale.text(share)} ({scale.band(share - half, share + half)})"
+    return f", together {scale.text(math.fsum(numbers))} (no band)"
 
 
 def _viewed(record: EstimateRecord, view: ViewName | None) -> dict[str, float]:

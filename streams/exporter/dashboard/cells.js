@@ -6,7 +6,6 @@ import { ends, number, halfWidth, plural, quantityOf } from "./format.js";
 import { term } from "./help.js";
 import { HeatMap } from "./heatmap.js";
 import { MapChart } from "./mapchart.js";
-import { addsUp, othersOf } from "./others.js";
 import { isSettled } from "./settled.js";
 import { go } from "./state.js";
 
@@ -53,11 +52,8 @@ export class CellFigures {
   drawHeat(window, listed, quantity, dark) {
     const { info, focus, names, store: { sorted } } = this.view;
     this.rows = listed.slice(0, HEAT_ROWS).map(({ index }) => ({ index, short: names[index], label: quantityOf(info, index).name }));
-    const shown = new Set(this.rows.map(({ index }) => index));
-    const others = addsUp(info) ? (one) => othersOf(info, one, shown) : () => null;
-    this.heatMap.update({ windows: sorted, rows: this.rows, othersOf: others, quantity, marked: window?.window_start_ms, focus, stepMs: info.window_step_ms, dark });
-    const rest = info.values.length - this.rows.length;
-    this.heat.say(`${plural(this.rows.length, "value")} by lower bound${rest > 0 && addsUp(info) ? `, and ${plural(rest, "other")} as one row` : ""}. Colour is the lower end of the band, darkest at ${this.darkest(sorted.filter(isSettled), this.rows.map(({ index }) => index), quantity)}: what is pale may be none. Windows that are not settled are grey.`);
+    this.heatMap.update({ windows: sorted, rows: this.rows, quantity, marked: window?.window_start_ms, focus, stepMs: info.window_step_ms, dark });
+    this.heat.say(`${plural(this.rows.length, "value")} by lower bound. Colour is the lower end of the band, darkest at ${this.darkest(sorted.filter(isSettled), this.rows.map(({ index }) => index), quantity)}: what is pale may be none. Windows that are not settled are grey.`);
     this.heat.list(() => [["value", ...sorted.map((one) => this.view.marked(one))],
       this.rows.map(({ index, label }) => [label, ...sorted.map((one) => number(one.values[index].estimate, quantity, halfWidth(one.values[index]) ?? 0.01))])]);
   }

@@ -108,6 +108,17 @@ export function band(row, quantity, half = halfWidth(row)) {
   return `${unit && from.endsWith(unit) ? from.slice(0, -unit.length) : from} – ${to}`;
 }
 
+/** Where the estimate of a mean lies outside its range: the one end of its band that says something. Else null. */
+function oneEnd(row, quantity) {
+  if (isShare(quantity) || halfWidth(row) === null) return null;
+  const [from, to] = ends(row, quantity);
+  if (row.estimate > quantity.high && row.lower > quantity.low && row.lower < quantity.high) return `at least ${from}`;
+  return row.estimate < quantity.low && row.upper < quantity.high && row.upper > quantity.low ? `at most ${to}` : null;
+}
+
+/** A band in a cell beside the estimate of a quantity with a range. */
+export const bandInRange = (row, quantity, half = halfWidth(row)) => oneEnd(row, quantity) ?? band(row, quantity, half);
+
 export function points(half, quantity) {
   return isShare(quantity) ? `±${(100 * half).toFixed(digits(half))} points` : `±${fixed(half, quantity, half)}`;
 }
@@ -154,7 +165,7 @@ function between(row, quantity, of) {
   const half = halfWidth(row);
   if (half === null) return isShare(quantity) ? "not known yet" : "not estimable";
   const [from, to] = ends(row, quantity);
-  if (!isShare(quantity)) return `between ${from} and ${to}`;
+  if (!isShare(quantity)) return oneEnd(row, quantity) ?? `between ${from} and ${to}`;
   if (row.upper <= 0) return `next to none${of}`;
   if (row.lower >= 1) return `nearly all${of}`;
   if (row.lower <= 0 && row.upper >= 1) return "not known yet: anything from none to all";

@@ -1,5 +1,5 @@
 // The shares of many values over windows, a row per value: dark where the lower end of the band is high, so that noise
-// stays pale. The last row is everything that has no row of its own.
+// stays pale.
 
 import { CellPlot } from "./canvasplot.js";
 import { cssVariable } from "./dom.js";
@@ -12,31 +12,28 @@ const ROW = 17;
 const FOOT = 20;
 
 export class HeatMap extends CellPlot {
-  /** given: {windows, rows: [{index, short, label}], othersOf(window), quantity, marked, focus, stepMs, dark}. */
+  /** given: {windows, rows: [{index, short, label}], quantity, marked, focus, stepMs, dark}. */
   draw() {
-    const { windows, rows, othersOf, marked, focus, dark } = this.given ?? { rows: [] };
-    const begun = this.begin(ROW * (rows.length + 1) + FOOT);
+    const { windows, rows, marked, focus, dark } = this.given ?? { rows: [] };
+    const begun = this.begin(ROW * rows.length + FOOT);
     if (begun === null) return;
     const { context, width } = begun;
-    const names = [...rows.map(({ short }) => short), "all others"];
-    this.left = Math.min(0.4 * width, 12 + Math.max(...names.map((name) => context.measureText(name).width)));
+    this.left = Math.min(0.4 * width, 12 + Math.max(...rows.map(({ short }) => context.measureText(short).width)));
     this.step = (width - this.left) / Math.max(1, windows.length);
-    const others = windows.map(othersOf);
     const highest = Math.max(1e-9, ...windows.filter(isSettled).flatMap((window) => rows.map(({ index }) => window.values[index].lower ?? 0)));
-    names.forEach((name, row) => {
-      const own = rows[row];
-      context.fillStyle = own && own.index === focus ? cssVariable("--ink") : cssVariable("--muted");
+    rows.forEach(({ index, short }, row) => {
+      context.fillStyle = index === focus ? cssVariable("--ink") : cssVariable("--muted");
       context.textAlign = "right";
-      context.fillText(name, this.left - 6, ROW * (row + 0.5), this.left - 8);
+      context.fillText(short, this.left - 6, ROW * (row + 0.5), this.left - 8);
       windows.forEach((window, column) => {
-        const cell = own ? window.values[own.index] : others[column];
+        const { lower } = window.values[index];
         const [x, y] = [this.left + column * this.step, ROW * row];
-        if (!isSettled(window) || cell === null || cell.lower === null) context.fillStyle = cssVariable("--grid");
-        else context.fillStyle = shareColour(own ? cell.lower / highest : cell.lower, dark);
+        if (!isSettled(window) || lower === null) context.fillStyle = cssVariable("--grid");
+        else context.fillStyle = shareColour(lower / highest, dark);
         context.fillRect(x + 0.5, y + 0.5, Math.max(this.step - 1, 0.5), ROW - 1);
       });
     });
-    this.drawFoot(context, width, windows, marked, names.length);
+    this.drawFoot(context, width, windows, marked, rows.length);
   }
 
   drawFoot(context, width, windows, marked, rows) {
@@ -59,13 +56,13 @@ export class HeatMap extends CellPlot {
   }
 
   cellAt(x, y) {
-    const { windows, rows, othersOf, quantity, stepMs } = this.given ?? { windows: [] };
+    const { windows, rows, quantity, stepMs } = this.given ?? { windows: [] };
     const window = windows[Math.floor((x - this.left) / this.step)];
     const row = Math.floor(y / ROW);
-    if (x < this.left || !window || row > rows.length) return null;
-    const own = rows[row];
-    const cell = own ? window.values[own.index] : othersOf(window);
-    const said = cell === null || cell.estimate === null ? "not known" : `${number(cell.estimate, quantity, halfWidth(cell) ?? 0.01)}  (${band(cell, quantity)})`;
-    return { start: window.window_start_ms, index: own?.index ?? null, text: `${own?.label ?? "all others"}\n${time(window.window_start_ms, stepMs)}${isSettled(window) ? "" : " · not settled"}\n${said}` };
+    if (x < this.left || !window || row >= rows.length) return null;
+    const { index, label } = rows[row];
+    const cell = window.values[index];
+    const said = cell.estimate === null ? "not known" : `${number(cell.estimate, quantity, halfWidth(cell) ?? 0.01)}  (${band(cell, quantity)})`;
+    return { start: window.window_start_ms, index, text: `${label}\n${time(window.window_start_ms, stepMs)}${isSettled(window) ? "" : " · not settled"}\n${said}` };
   }
 }

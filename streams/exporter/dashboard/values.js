@@ -1,9 +1,10 @@
 // The values of one settled window, sorted by lower bound, each with its band as a bar.
 
+import { CrossTables } from "./crosstables.js";
 import { h, keyed, setAttribute, setText, svg } from "./dom.js";
 import { saveCsv } from "./export.js";
 import { saveButton } from "./figures.js";
-import { OF_ALL, atOnce, band, bound, ends, halfWidth, isolated, number, opening, partnerOf, plural, points, quantityOf, sameScale, sentence, spoken, unbroken } from "./format.js";
+import { OF_ALL, atOnce, bandInRange, bound, ends, halfWidth, isolated, number, opening, partnerOf, plural, points, quantityOf, sameScale, sentence, spoken, unbroken } from "./format.js";
 import { term } from "./help.js";
 import { shortByName } from "./labels.js";
 import { ShareViews } from "./shareviews.js";
@@ -23,7 +24,7 @@ export const NOT_ESTIMABLE = "not estimable";
 function cellText(row, quantity) {
   if (row.estimate === null) return NOT_ESTIMABLE;
   const known = halfWidth(row) !== null;
-  return `${number(row.estimate, quantity, halfWidth(row) ?? 0.01)}${known ? ` (${band(row, quantity)})` : `, ${NOT_ESTIMABLE} closer`}`;
+  return `${number(row.estimate, quantity, halfWidth(row) ?? 0.01)}${known ? ` (${bandInRange(row, quantity)})` : `, ${NOT_ESTIMABLE} closer`}`;
 }
 
 export class ValuesTable {
@@ -54,6 +55,7 @@ export class ValuesTable {
     }
     this.kinds.hidden = first("share") < 0 || first("mean") < 0;
     this.views = new ShareViews(info, changed);
+    this.cross = new CrossTables(info);
     this.meaning = h("p", { class: "meaning" });
     this.none = h("p", { class: "none", role: "status", hidden: true });
     this.caption = h("p", { class: "sentence" });
@@ -65,7 +67,7 @@ export class ValuesTable {
       h("div", { class: "figure-head" }, this.title, this.state),
       h("div", { class: "values-tools" }, this.search, this.kinds, this.views.select, saveButton("CSV", "values", () => saveCsv(exported()))), this.meaning, this.none,
       h("div", { class: "scroll" }, h("table", { class: "values" }, h("thead", {}, head), this.rows, this.rest = h("tfoot", {}))),
-      this.more, this.left = h("p", { class: "left-over", data: { role: "unexplained" }, hidden: true }), this.derived = h("ul", { class: "left-over", data: { role: "derived" }, hidden: true }), this.views.note, this.caption);
+      this.more, this.left = h("p", { class: "left-over", data: { role: "unexplained" }, hidden: true }), this.derived = h("ul", { class: "left-over", data: { role: "derived" }, hidden: true }), this.cross.node, this.views.note, this.caption);
   }
 
   /** Before a window has settled there are no numbers to list. */
@@ -118,7 +120,7 @@ export class ValuesTable {
     // A mean is drawn in the range of its numbers, where it can lie.
     const lowest = Math.min(quantity.low, ...alike(shown).map(({ row }) => row.lower ?? Infinity));
     const cut = state.q.trim() === "" && addsUp(this.info) && shown.length < rows.length;
-    const rest = cut ? othersOf(this.info, window, new Set(shown.map(({ index }) => index))) : null;
+    const rest = cut ? othersOf(window, new Set(shown.map(({ index }) => index))) : null;
     const highest = Math.max(quantity.kind === "share" ? -Infinity : quantity.high, ...alike(shown).map(({ row }) => row.upper ?? -Infinity), lowest + 1e-6);
     const place = (value) => ((100 * (value - lowest)) / (highest - lowest)).toFixed(2);
     const truth = window.truth?.shares ?? null;
@@ -139,7 +141,7 @@ export class ValuesTable {
     else this.show(window.state, `Values, ${when}`, "not settled", window.withheld ? `No estimate: ${openText(window, now)}.` : `Not settled: ${openText(window, now)}. The numbers will change; the order is that of the newest settled window.`);
   }
 
-  /** The last row: all values that are not listed, as one. */
+  /** The last row: all values that are not listed, as one number. */
   drawRest(others, { finest, quantity }) {
     keyed(this.rest, others === null ? [] : [others], () => "others", () => {
       const parts = this.parts();
@@ -149,6 +151,8 @@ export class ValuesTable {
     }, (node) => {
       setText(node.parts.name, `all ${others.count} others`);
       this.fill(node, others, { place: () => 0, finest, quantity, colour: "var(--muted)", real: others.truth, beside: "" });
+      setText(node.parts.between, "no band");
+      setAttribute(node.parts.between, "title", "Which values these are was chosen by the estimates: no band holds after such a choice.");
     });
   }
 
@@ -168,10 +172,12 @@ export class ValuesTable {
     setText(this.left, `Explained by no candidate: ${number(unexplained.estimate, quantity, half)} of devices, standard error ${error}, between ${ends(unexplained, quantity).join(" and ")}.`);
   }
 
-  /** Totals and averages over all values, where the mechanism has such. */
-  drawDerived({ derived = [] }) {
-    this.derived.hidden = derived.length === 0;
-    keyed(this.derived, derived, ({ name }) => name, ({ name }) => h("li", { data: { derived: name } }), (node, one) => {
+  /** Totals and averages over all values, where the mechanism has such; shares of attributes stand in tables. */
+  drawDerived(window) {
+    this.cross.update(window);
+    const listed = (window.derived ?? []).filter(({ name }) => !this.cross.has(name));
+    this.derived.hidden = listed.length === 0;
+    keyed(this.derived, listed, ({ name }) => name, ({ name }) => h("li", { data: { derived: name } }), (node, one) => {
       const quantity = { kind: one.kind === "share" ? "share" : "mean", unit: "" };
       setText(node, `${one.meaning[0].toUpperCase()}${one.meaning.slice(1)}: ${cellText(one, quantity)}`);
     });
@@ -212,7 +218,7 @@ export class ValuesTable {
     put(parts.tick, row.estimate);
     put(parts.real, real);
     setText(parts.estimate, row.estimate === null ? NOT_ESTIMABLE : say(row.estimate));
-    setText(parts.between, known ? band(row, quantity, finest) : row.estimate === null ? "too few devices" : NOT_ESTIMABLE);
+    setText(parts.between, known ? bandInRange(row, quantity, finest) : row.estimate === null ? "too few devices" : NOT_ESTIMABLE);
     setText(parts.beside, beside);
     setText(parts.truth, real === null ? "" : say(real));
   }

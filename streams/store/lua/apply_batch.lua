@@ -36,7 +36,7 @@ while key <= #KEYS do
   local patches_at = counters_at + 2 * tonumber(ARGV[counters_at - 1]) + 1
   local next_at = patches_at + 2 * tonumber(ARGV[patches_at - 1])
 
-  local held = redis.call('HMGET', head, 'stamp', 'chunks', 'limit', 'expires')
+  local held = redis.call('HMGET', head, 'stamp', 'chunks', 'limit', 'expires', 'applied')
   -- Set once for all three keys: what a head says of it is written last.
   local lives = stamp ~= '' and held[4] == expires
   if matches(stamp, held, log, tally, tally_bytes) then
@@ -63,13 +63,16 @@ while key <= #KEYS do
       elseif (tonumber(limit) or 0) < tonumber(ARGV[4]) then
         limit = ARGV[4]
       end
+      -- A counter that is no number starts again, as in `add`.
+      local applied = tonumber(string.match(held[5] or '', '^%d+$') or 0) + accepted
+      applied = string.format('%.0f', applied)
       if limit and (held[3] or stamp == '') then
-        redis.call('HSET', head, 'stamp', fresh, 'chunks', segments, 'records', log_entries, 'limit', limit)
+        redis.call('HSET', head, 'stamp', fresh, 'chunks', segments, 'records', log_entries, 'applied', applied,
+          'limit', limit)
       else
         -- The limit of a log that has none is not known, and stays so.
-        redis.call('HSET', head, 'stamp', fresh, 'chunks', segments, 'records', log_entries)
+        redis.call('HSET', head, 'stamp', fresh, 'chunks', segments, 'records', log_entries, 'applied', applied)
       end
-      add(head, 'applied', accepted)
       add(total, 'applied', accepted)
     end
     for counter = counters_at, patches_at - 3, 2 do

@@ -6,17 +6,6 @@
 --       number of segments that there are, tally if it is wanted, segments}
 
 local held = redis.call('HMGET', KEYS[2], 'stamp', 'chunks', 'records', 'coming')
-local length = redis.call('LLEN', KEYS[1])
 local tally = ARGV[4] == '1' and redis.call('GET', KEYS[3])
-local at, most, least = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local segments = {}
-while at < length do
-  local segment = redis.call('LINDEX', KEYS[1], at)
-  most = most - #segment
-  if most < 0 and #segments >= least then
-    break
-  end
-  segments[#segments + 1] = segment
-  at = at + 1
-end
+local length, segments = segments_of(KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]))
 return {held, length, tally, segments}

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from prometheus_client import generate_latest
 
 from deploy.docs import generated_block
@@ -79,6 +80,17 @@ def test_many_equal_observations_are_that_many_observations() -> None:
     )
     assert buckets == expected
     assert buckets["thaw_worker_latency_seconds_count", None] == 15
+
+
+@pytest.mark.parametrize("seconds", [0.6, 1.5, 3.0])
+def test_a_latency_of_a_tick_or_two_is_read_to_a_twentieth(seconds: float) -> None:
+    latency = worker_metrics().latency
+    latency.observe_many(seconds, 100)
+    [family] = latency.collect()
+    buckets = {float(one.labels["le"]): one.value for one in family.samples if one.name.endswith("_bucket")}
+    for share in (0.01, 0.5, 0.99):
+        assert quantile(buckets, share) == pytest.approx(seconds, rel=0.1)
+    assert quantile(buckets, 0.5) == pytest.approx(seconds, rel=0.05)
 
 
 def test_quantiles_are_read_from_cumulative_buckets() -> None:

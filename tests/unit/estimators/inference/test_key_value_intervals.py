@@ -55,6 +55,15 @@ def test_a_mean_at_the_end_of_many_people_has_a_short_interval() -> None:
     assert 0.0 < upper - lower < 0.001
 
 
+@pytest.mark.parametrize("minus", [348_500, 348_000, 347_500, 347_000])
+def test_a_mean_between_two_candidates_gets_the_interval_of_the_normal_law(minus: int) -> None:
+    """A million people tell a mean to 0.001, and the candidates of few people are 0.005 apart."""
+    lower, upper = ends((1_000_000,), (651_000,), (minus,), 0.05)
+    mean, difference = (lower + upper) / 2, (651_000 - minus) / 1_000_000
+    assert (upper - lower) / 2 == pytest.approx(1.96e-3 * np.sqrt(1 - difference**2) / SHARP.sign, rel=0.03)
+    assert mean == pytest.approx(difference / SHARP.sign, abs=2e-3)
+
+
 def test_the_tail_of_rare_events_is_that_of_their_law() -> None:
     """Half an event nearer, the gamma law has at least the tails of Poisson's law, and not three times as much."""
     for mean in (0.05, 0.5, 3.0, 20.0):

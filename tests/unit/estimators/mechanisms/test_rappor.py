@@ -167,3 +167,24 @@ def test_a_window_that_is_too_small_is_pointed_out() -> None:
     for wrong in ("ill", 3, ["well"]):
         with pytest.raises(ParameterError):
             crowd.encode([wrong], SeededBits(1))
+
+
+@pytest.mark.parametrize("open_list", [True, False])
+def test_a_simulated_fleet_holds_strings_that_no_candidate_explains_where_people_may(open_list: bool) -> None:
+    rappor = whole(RAPPOR((*STRINGS, "another string 0"), (4.0,), bits=64, cohorts=8, open_list=open_list))
+    picks, words = np.arange(20_000) % len(rappor.labels), SeededBits(2).words(20_000)
+    values = list(rappor.simulator.populate(picks, words))
+    outside = [value for value in values if value not in rappor.labels]
+    truth = rappor.truth(values)
+    assert 1 - truth.sum() == pytest.approx(len(outside) / len(values))
+    found = rappor.estimate(simulated_tally(rappor, values, 2))
+    if not open_list:
+        assert outside == []
+        assert found.unexplained is None
+        return
+    # One in 16: outside these bounds once in 10^14 fleets.
+    assert 1_000 < len(outside) < 1_500
+    assert len(set(outside)) > 500
+    assert found.unexplained is not None
+    assert found.unexplained.lower > 0, "seen in spite of the noise"
+    assert found.unexplained.lower < len(outside) / len(values) < found.unexplained.upper

@@ -109,23 +109,6 @@ def test_overlapping_windows_each_keep_their_first_value(ledger: Path) -> None:
             device.observe(asked, "blue", WEEK + 60_001)
 
 
-def test_overlapping_windows_are_answered_all_or_none(ledger: Path) -> None:
-    asked = survey(size='size = "1m"\nstep = "15s"', lifetime="lifetime = 1.9")
-    transport = MemoryTransport()
-    with Device(ledger, [asked], transport) as device:
-        with pytest.raises(
-            BudgetError,
-            match=r"rung 0 \(level 0\.5\) would cost 0\.5 more, and 0\.4 of 1\.9 is left.* nothing was released for",
-        ):
-            device.observe(asked, "green", WEEK + 45_000)
-        assert device.odometer.epsilon == 0
-        assert device.tick(WEEK + 45_000).waiting == 0
-        assert transport.messages == []
-        assert device.next_ms() is None
-    with Device(ledger, [asked], transport, lifetime_epsilon=1.0) as device:
-        assert device.left(asked) == 1.0
-
-
 def test_tokens_name_one_window_of_one_survey_on_one_device(tmp_path: Path) -> None:
     one, other = survey(), survey(name='name = "shade"')
     tokens = set()

@@ -14,11 +14,12 @@ from estimators.simulation.simulator import simulator_of
 from producers.simulation.fleet import BlockWindow, Plan
 from producers.simulation.run import FleetRun, Progress
 from producers.simulation.scenarios import SCENARIOS, falling_shares, pick, scenario_named
-from producers.survey.survey import Survey
+from producers.survey.survey import Survey, load_survey
 from producers.survey.windows import Windows
 from producers.wire import frames as wire
 from producers.wire.shards import shards_of
 from tests.support.continuing import LONGER, LONGEST, SHORT
+from tests.support.paths import ROOT
 
 WINDOW_MS = 10_000
 
@@ -271,3 +272,15 @@ def test_fleets_of_a_survey_and_of_one_that_continues_it_are_the_same_devices() 
     assert longest.answers.shape == (5, 500)
     change = (longest.answers[1:] != longest.answers[:-1]).mean(axis=1)
     assert (change < 0.6).all(), "sharper answers follow from those before"
+
+
+def test_devices_hold_strings_that_are_no_candidates_and_the_truth_counts_them() -> None:
+    asked = load_survey(ROOT / "deploy" / "surveys" / "rappor.toml")
+    shares = falling_shares(simulator_of(asked.mechanism).kinds)
+    block = BlockWindow(Plan(asked, 2_000, scenario_named("steady"), 3, shares, 0), 0, 0)
+    outside = [value for value in block.values if value not in asked.mechanism.labels]
+    # One in 16: none, or 300, once in 10^50 fleets.
+    assert 0 < len(outside) < 300
+    block.acknowledge(block.take(1 << 60))
+    numerators, denominators = block.truth()
+    assert 1 - (numerators / denominators).sum() == pytest.approx(len(outside) / len(block.values))

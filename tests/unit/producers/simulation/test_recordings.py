@@ -44,7 +44,9 @@ def options(stem: str, devices: int = 3_000, *, scenario: str = "city", jump: bo
 def test_the_truth_of_a_recording_is_that_of_the_data(stem: str) -> None:
     survey = survey_of(stem)
     assert is_recorded(survey)
-    [people] = recording_of(survey, survey.name).days
+    found = recording_of(survey, survey.name)
+    [people] = found.days
+    assert f"{len(people):,} " in found.source
     value, fact = FACTS[stem]
     truth = simulator_of(survey.mechanism).truth(people.tolist())
     assert truth[survey.mechanism.labels.index(value)] == pytest.approx(fact, abs=1e-6)

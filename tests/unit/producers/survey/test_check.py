@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import msgspec
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
+from estimators.mechanisms.improved_christofides import ImprovedChristofides
 from producers.survey.check import USERS, explain
-from producers.survey.survey import parse_survey
-from streams.cli.survey import command
+from producers.survey.survey import load_survey, parse_survey
+from streams.cli.survey import as_data, command, show
+from streams.folders import deploy_folder
 from tests.support.checks import Example
 from tests.support.examples import EXAMPLES
 from tests.support.surveys import TEXT, survey, survey_text
 
+SURVEYS = deploy_folder("surveys")
 QUIET = {
     "jitter": 'jitter = "2h"',
     "size": 'size = "1d"',
@@ -152,6 +157,58 @@ def test_every_mechanism_can_be_asked_and_explained(example: Example, tmp_path: 
 
 def shown_text(file: Path) -> str:
     return CliRunner().invoke(command, ["check", str(file)]).stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "headings"),
+    [
+        ("carriers", ["tells the truth"]),
+        ("urr", ["tells sensitive values", "tells other values"]),
+        ("urap", ["tells other values"]),
+        ("pum", ["tells sensitive values and tags", "tells other values"]),
+        ("improved_christofides", []),
+    ],
+)
+def test_the_table_names_whose_truth_is_told_how_often(name: str, headings: list[str]) -> None:
+    explanation = explain(load_survey(SURVEYS / f"{name}.toml"))
+    console = Console(file=StringIO(), width=400)
+    show(explanation, console)
+    assert isinstance(console.file, StringIO)
+    text = console.file.getvalue()
+    row = next(line for line in text.splitlines() if "epsilon asked" in line)
+    assert [cell.strip() for cell in row.split("┃") if "tells" in cell] == headings
+    for rung in explanation.rungs:
+        assert [f"tells {kind}".replace("every value", "the truth") for kind in rung.truths] == headings
+        assert all(f" {truth:.1%} " in text for truth in rung.truths.values())
+
+
+def test_the_table_of_attackers_prints_the_numbers_of_the_deck() -> None:
+    file = SURVEYS / "improved_christofides.toml"
+    mechanism = load_survey(file).mechanism
+    assert isinstance(mechanism, ImprovedChristofides)
+    deck = mechanism.deck
+    learned = {attacker["sees"]: attacker for attacker in as_data(explain(load_survey(file)))["attackers"]}
+    alone = learned["one answer and the composition of the deck"]
+    assert alone["epsilon"] == deck.single_answer_epsilon
+    assert [
+        learned[f"one answer and the {cards}"]["epsilon"]
+        for cards in ("card of one other person", "cards of 10 other people")
+    ] == [deck.collusion_epsilon(1), deck.collusion_epsilon(10)]
+    informed = learned["all answers and all other people's values"]
+    assert informed["delta"] == 1 - deck.counts[1] / sum(deck.counts)
+    text = shown_text(file)
+    for number in (
+        f"epsilon {deck.single_answer_epsilon:.4g} ",
+        f"epsilon {deck.collusion_epsilon(1):.4g} ",
+        f"epsilon {deck.collusion_epsilon(10):.4g} ",
+        f"(0, {1 - deck.counts[1] / sum(deck.counts):.4g})-DP",
+    ):
+        assert number in text
+
+
+def test_one_window_is_one() -> None:
+    sentences = " ".join(explain(survey(lifetime="lifetime = 2")).sentences)
+    assert "pays for one whole window, " in sentences
 
 
 def test_the_failure_chance_of_a_crowd_is_printed() -> None:

@@ -20,6 +20,7 @@ from streams.market.delivery import answers_in
 from streams.market.failures import ContradictionError, MarketError
 from streams.market.market import Handover, Market
 from streams.market.receipt import check_delivery, opened_receipt
+from streams.store.shard_counts import ShardCounts
 from tests.support.continuing import LONGER, SHORT
 from tests.support.market import Counting, market_in
 from tests.support.memory_store import MemorySmallStates, MemoryStore
@@ -326,3 +327,19 @@ def test_a_continued_survey_is_sold_from_the_same_books_under_the_same_tokens(tm
     assert {rung for rung, _ in second.values()} == {1}
     assert audit(market).contradictions == []
     assert list(books.epsilons(SHORT.id)) == [0, 1, 2]
+
+
+def test_a_sale_waits_for_logs_that_change_and_gives_up_on_those_that_never_rest(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts, busy = scene.store.estimates.counts, [True]
+
+    def changing(*place: Any, **options: Any) -> list[ShardCounts]:
+        changed = busy.pop() if len(busy) > 1 else busy[0]
+        return [replace(shard, entries=None, changed=True) if changed else shard for shard in counts(*place, **options)]
+
+    monkeypatch.setattr(scene.store.estimates, "counts", changing)
+    with pytest.raises(MarketError, match="change while they are read: try again"):
+        scene.market.buy("acme", 1)
+    busy[:] = [False, True, True]
+    assert len(delivered(scene.market, scene.market.buy("acme", 1))) == DEVICES

@@ -23,7 +23,8 @@ from streams.store.shape import Shape
 from streams.store.shard_counts import ShardCounts
 from streams.windows.counted import ReportsTopic
 from streams.windows.latency import Latencies
-from streams.windows.recompute import LOCK_MS, Publish, Recomputer
+from streams.windows.published import Publish
+from streams.windows.recompute import LOCK_MS, Recomputer
 from streams.windows.record import decode_estimate
 from streams.worker.applier import Applier
 from streams.worker.fold import DeadLetter

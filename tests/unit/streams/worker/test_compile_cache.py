@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import logging
 import platform
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from numba.core import config
 
+from streams.worker import compile_cache
+from streams.worker.compile_cache import SOURCES, sources_hash
 from streams.worker.words import compiled
 
 
@@ -94,3 +99,56 @@ def test_code_for_another_processor_is_not_used(cache: Path, read_only: Callable
     kept: Any = compiled(twice)
     assert kept(3) == 6
     assert hits(kept) == 0
+
+
+def imports(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the modules of this project from which a file imports, each with a name."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("streams", "producers"):
+            yield from ((node.module or "", alias.name) for alias in node.names)
+
+
+def source_of(module: str, name: str) -> str | None:
+    """Return the file that compiled code takes something from; None for a class, which it cannot take."""
+    found = getattr(importlib.import_module(module), name)
+    if isinstance(found, type) or module == compile_cache.__name__:
+        return None
+    return f"{(found.__name__ if isinstance(found, ModuleType) else module).replace('.', '/')}.py"
+
+
+def test_the_sources_of_compiled_code_are_all_of_them() -> None:
+    root = Path(compile_cache.__file__).parents[2]
+    taken: set[str | None] = {"streams/worker/words.py"}
+    for path in (root / "streams").rglob("*.py"):
+        places = list(imports(path))
+        if {name for _, name in places} & {"compiled", "inlined"}:
+            taken |= {str(path.relative_to(root)), *(source_of(*place) for place in places)}
+    assert taken - {None} == set(SOURCES)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_change_of_any_source_is_another_hash(tmp_path: Path, name: str) -> None:
+    root = Path(compile_cache.__file__).parents[2]
+    for source in SOURCES:
+        (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / source).write_bytes((root / source).read_bytes())
+    assert sources_hash(tmp_path) == sources_hash()
+    (tmp_path / name).write_text((tmp_path / name).read_text() + "\n")
+    assert sources_hash(tmp_path) != sources_hash()
+
+
+@pytest.mark.parametrize("is_read_only", [False, True])
+def test_code_that_was_compiled_from_other_sources_is_not_used(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, read_only: Callable[[], None], is_read_only: bool
+) -> None:
+    compiled(twice)(3)
+    again: Any = compiled(twice)
+    again(3)
+    assert hits(again) == 1
+    monkeypatch.setattr(compile_cache, "_HASH", b"of another vectors.py")
+    if is_read_only:
+        read_only()
+    other: Any = compiled(twice)
+    assert other(3) == 6
+    assert hits(other) == 0
+    assert files(cache)

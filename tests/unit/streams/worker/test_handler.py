@@ -1,6 +1,7 @@
 """What the handler tells beside counting: lag in seconds, records that were deleted unread, a clock that is off."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -36,11 +37,46 @@ class Lag:
         return self.shown()
 
     def shown(self) -> float | None:
-        return self.metrics.registry.get_sample_value("thaw_worker_lag_seconds", {"partition": "0"})
+        value = self.metrics.registry.get_sample_value("thaw_worker_lag_seconds", {"partition": "0"})
+        return None if value is None or math.isnan(value) else value
 
 
 def test_nothing_is_said_before_the_end_of_the_partition_is_known() -> None:
-    assert Lag().shown() is None
+    lag = Lag()
+    assert lag.shown() is None
+    assert heartbeat_of("one", lag.metrics, lag.clock()).lag_seconds is None
+
+
+def test_a_partition_at_which_nobody_could_look_since_its_assignment_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store refuses the very first check, before anybody looked: the time since the assignment is what is known."""
+    lag = Lag()
+    seen: list[float | None] = []
+
+    def waiting(_applier: Applier) -> None:
+        for _ in range(3):
+            lag.clock.advance(10_000)
+            seen.append(lag.shown())
+        assert heartbeat_of("one", lag.metrics, lag.clock()).lag_seconds == 30.0
+
+    monkeypatch.setattr(Applier, "verify", waiting)
+    lag.handler.verify()
+    assert seen == [10.0, 20.0, 30.0]
+    assert lag.after(0, lag.clock()) == 0.0
+
+
+def test_a_partition_whose_start_the_store_holds_up_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    lag = Lag()
+    other = {"partition": "1"}
+    seen: list[float | None] = []
+
+    def waiting(_applier: Applier, _topic: str, committed: Mapping[int, int | None]) -> dict[int, int]:
+        lag.clock.advance(20_000)
+        seen.append(lag.metrics.registry.get_sample_value("thaw_worker_lag_seconds", other))
+        return {partition: offset or 0 for partition, offset in committed.items()}
+
+    monkeypatch.setattr(Applier, "assigned", waiting)
+    lag.handler.start_at({0: 0, 1: 0})
+    assert seen == [20.0]
 
 
 def test_before_the_first_record_the_time_since_the_assignment_counts() -> None:
