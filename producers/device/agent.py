@@ -25,21 +25,22 @@ from estimators.exact.randomness import SecureBits
 from estimators.mechanisms.registry import randomizer_of
 from producers.clock import Clock, system_clock
 from producers.device.accounts import Budget
-from producers.device.budget import UNBOUNDED, BudgetError, Odometer, as_epsilon, cost_units
+from producers.device.budget import BudgetError, Odometer, as_epsilon
 from producers.device.bulletins import Bulletins, Verifier
-from producers.device.continuing import continued_chain, ends_early
 from producers.device.drawing import drawn_chain
-from producers.device.encoding import encoded, token_of, withdrawals
-from producers.device.ledger import Ledger, StoredChain, drawn_together
+from producers.device.encoding import withdrawals
+from producers.device.ledger import Ledger, StoredChain
 from producers.device.noted import noted
-from producers.device.outbox import LIMIT, Outbox, OutgoingReport
-from producers.device.refusal import check_budget, kept_out, of_all_windows
+from producers.device.outbox import LIMIT, Outbox
+from producers.device.refusal import by_clock, kept_out, of_all_windows
+from producers.device.releasing import Releasing
 from producers.device.results import ReleaseError, Tick, ValueFixedError
 from producers.device.sealing import Seal
 from producers.device.sending import Sender
 from producers.device.standing import standing_chain
+from producers.device.stored import drawn_together
 from producers.device.values import OpenValues, same_bytes
-from producers.device.waking import opening_ms, wakes_ms
+from producers.device.waking import wakes_ms
 from producers.survey.editions import newest
 from producers.survey.file import PERSON_LIFETIME_EPSILON
 from producers.survey.survey import Survey
@@ -51,7 +52,7 @@ __all__ = ["Device", "ReleaseError", "Tick", "ValueFixedError"]
 log = logging.getLogger(__name__)
 
 
-class Device:
+class Device(Releasing):
     """One device. Use it from one thread.
 
     Args:
@@ -86,24 +87,21 @@ class Device:
         value_key: bytes | None = None,
         clock: Clock = system_clock,
     ) -> None:
-        self.surveys = newest(surveys)
-        self.caps = dict(caps or {})
+        known = newest(surveys)
         self.lifetime_epsilon = PERSON_LIFETIME_EPSILON if lifetime_epsilon is None else lifetime_epsilon
         if lifetime_epsilon is None:
             without = "no lifetime budget of the person was given: this device spends at most %g over all surveys; "
             log.info(f"{without}pass lifetime_epsilon to change it", PERSON_LIFETIME_EPSILON)
-        self._budget = Budget(
-            self.surveys.values(), self.lifetime_epsilon, None if unlock is None else parse_unlock(unlock), shares or {}
-        )
-        self._transport, self._clock, self._seal = transport, clock, None if value_key is None else Seal(value_key)
-        self._bits = SecureBits()
-        self._ledger = Ledger(ledger)
-        self._outbox = Outbox(self._ledger, outbox_limit)
-        self.bulletins = Bulletins(self._ledger, verifier)
-        self._sender = Sender(self._ledger, self._outbox, transport)
-        self._ledger.note(map(noted, self.surveys.values()), self.lifetime_epsilon, unlock)
+        unlocks = None if unlock is None else parse_unlock(unlock)
+        budget = Budget(known.values(), self.lifetime_epsilon, unlocks, shares or {})
+        seal = None if value_key is None else Seal(value_key)
+        stored = Ledger(ledger)
+        outbox, bulletins = Outbox(stored, outbox_limit), Bulletins(stored, verifier)
+        super().__init__(known, caps or {}, stored, outbox, budget, bulletins, SecureBits(), seal)
+        self._transport, self._clock = transport, clock
+        self._sender = Sender(stored, outbox, transport)
+        stored.note(map(noted, known.values()), self.lifetime_epsilon, unlock)
         self._ticked_ms: int | None = None
-        self._warned: set[str] = set()
         self._values = OpenValues()
 
     def close(self) -> None:
@@ -196,16 +194,19 @@ class Device:
         unreachable broker does not raise: the log and the result show it.
         """
         now_ms = self._clock() if now_ms is None else now_ms
-        self._ticked_ms, released, refused = now_ms, 0, []
+        self._ticked_ms, released, refused = now_ms, 0, list[str]()
         running = self.surveys.keys() - self._outbox.without_expired(self.surveys.values(), now_ms)
         kept = [chain for chain in self._ledger.kept() if chain.survey_id in running]
         for chains in drawn_together(chain for chain in kept if now_ms <= chain.expires_ms):
             try:
                 with self._ledger.transaction():
-                    released += self._release_together(chains, now_ms)
+                    reports, reasons = self._release_together(chains, now_ms)
             except BudgetError as error:
-                refused.append(str(error))
-                self._warn_once(str(error))
+                reports, reasons = 0, [str(error)]
+            released += reports
+            refused += reasons
+            for reason in reasons:
+                self._warn_once(reason)
         sent = self._flush(now_ms)
         self._ledger.erase_expired(now_ms)
         self._values.keep(self.surveys, now_ms)
@@ -227,9 +228,7 @@ class Device:
         asked = self._known(survey)
         now_ms = self._clock() if now_ms is None else now_ms
         if not asked.on_demand:
-            raise ReleaseError(
-                f'{asked.id}: its levels open by the clock; only kind = "on_demand" is released on demand'
-            )
+            raise ReleaseError(by_clock(asked.id))
         with self._ledger.transaction():
             chains = [chain for chain in self._ledger.kept() if chain.survey_id == asked.id and now_ms < asked.stops_ms]
             chains = [chain for chain in chains if window_ms in (None, chain.window_ms) and now_ms <= chain.expires_ms]
@@ -261,11 +260,6 @@ class Device:
             if wanted in (*known.ids, known.name):
                 return known
         raise KeyError(f"this device does not take part in {wanted!r}; pass the survey to Device(surveys=...)")
-
-    def _cap(self, survey: Survey, epsilons: tuple[float, ...]) -> int:
-        """Return the highest rung that the person allows, -1 if none."""
-        cap = self.caps.get(survey.name, math.inf)
-        return sum(epsilon <= cap for epsilon in epsilons[: survey.mechanism.rungs]) - 1
 
     def _takes_part(self, survey: Survey) -> bool:
         """Tell whether the person's cap lets this device answer; says so once in the log where it does not."""
@@ -309,87 +303,5 @@ class Device:
     def _draw(self, survey: Survey, window_ms: int, value: Any, now_ms: int) -> StoredChain:
         return drawn_chain(survey, window_ms, value, now_ms, self._bits, self._seal)
 
-    def _whole(self, survey: Survey, chain: StoredChain) -> StoredChain:
-        """Return a chain with the levels that its survey has by now, inside the caller's transaction."""
-        if len(chain.epsilons) < survey.mechanism.rungs:
-            chain = continued_chain(self._ledger, self._seal, survey, chain, self._bits)
-            if reason := ends_early(survey, chain):
-                self._warn_once(reason)
-        return chain
-
-    def _has_room(self, reports: int) -> bool:
-        if self._outbox.has_room(reports):
-            return True
-        self._warn_once(
-            f"the outbox is full ({self._outbox.limit} reports); new rungs wait until the broker acknowledges again"
-        )
-        return False
-
-    def _release_together(self, chains: Sequence[StoredChain], now_ms: int) -> int:
-        """Release what is open of chains that are answered all or none, or of a single one; see `drawn_together`."""
-        together = len(chains) > 1
-        if together and not self._has_room(sum(chain.copies for chain in chains)):
-            return 0
-        return sum(
-            self._release_open(self.surveys[chain.survey_id], chain.window_ms, now_ms, together) for chain in chains
-        )
-
-    def _release_open(self, survey: Survey, window_ms: int, now_ms: int, room: bool) -> int:
-        """Release the highest rung that is open and allowed; rungs below it that were never sent are skipped."""
-        # Read again inside the transaction: another process of this device may have released it.
-        chain = self._ledger.chain(survey.id, window_ms)
-        if chain is None or chain.answers is None:
-            return 0
-        chain = self._whole(survey, chain)
-        highest = chain.highest
-        for rung in range(self._cap(survey, chain.epsilons), highest, -1):
-            opens_ms = opening_ms(survey, chain, rung, self.bulletins.rung)
-            if opens_ms is None or opens_ms > now_ms:
-                continue
-            if not room and not self._has_room(chain.copies):
-                return 0
-            try:
-                return self._release(survey, chain, rung, now_ms)
-            except BudgetError:
-                if rung == highest + 1:
-                    raise
-        return 0
-
-    def _release(self, survey: Survey, chain: StoredChain, rung: int, now_ms: int) -> int:
-        """Charge for a rung and fill the outbox, inside the caller's transaction; returns the number of reports."""
-        cost = cost_units(self._price(survey, chain, rung))
-        unbounded = cost == UNBOUNDED and not any(
-            math.isinf(self._price(survey, chain, before)) for before in chain.released
-        )
-        increment = UNBOUNDED if unbounded else max(cost - self._ledger.paid_units(chain), 0)
-        # What was paid for before is released even if other surveys have used up the budget since.
-        if increment != 0:
-            check_budget(self._ledger, self._budget, survey, chain, rung, increment, now_ms)
-        self._ledger.release(chain, rung, max(increment, 0), unbounded=unbounded, now_ms=now_ms)
-        self._outbox.put(self._encoded(survey, chain, rung, now_ms))
-        return chain.copies
-
-    def _price(self, survey: Survey, chain: StoredChain, rung: int) -> float:
-        """Return what a device must have paid to release a rung.
-
-        Where the survey relies on rungs that depend on nothing but the schedule, the first answer pays for all: a later
-        expense cannot stop the device at a lower rung.
-        """
-        return chain.epsilons[-1 if survey.rungs == "independent" else rung]
-
-    def _encoded(self, survey: Survey, chain: StoredChain, rung: int, now_ms: int) -> list[OutgoingReport]:
-        return encoded(survey, chain, rung, now_ms, self._tokens(survey, chain))
-
-    def _tokens(self, survey: Survey, chain: StoredChain) -> list[bytes]:
-        return [self._token(survey, chain.window_ms, copy) for copy in range(chain.copies)]
-
-    def _token(self, survey: Survey, window_ms: int, copy: int) -> bytes:
-        return token_of(self._ledger.secret, survey, window_ms, copy)
-
     def _flush(self, now_ms: int) -> int:
         return self._sender.flush(now_ms)
-
-    def _warn_once(self, message: str) -> None:
-        if message not in self._warned:
-            self._warned = {message} if len(self._warned) >= 1000 else self._warned | {message}
-            log.warning("%s", message)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.exact.randomness import SecureBits, below
-from producers.device.ledger import StoredChain, Withdrawal
 from producers.device.outbox import OutgoingReport
+from producers.device.stored import StoredChain, Withdrawal
 from producers.survey.survey import Survey
 from producers.wire.frames import Reports, encode
 from producers.wire.keys import key_chain

@@ -13,9 +13,8 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -23,94 +22,14 @@ from producers.device.accounts import Account
 from producers.device.budget import Odometer
 from producers.device.noted import NotedSurvey
 from producers.device.schema import PAID_UNITS, SCHEMA_VERSION, SECRET_BYTES, create_private, name_of, prepare
+from producers.device.stored import COLUMNS, LedgerError, StandingAnswers, StoredChain, Withdrawal, chain_of
+
+__all__ = ["Ledger", "LedgerError", "StoredChain"]
 
 BUSY_SECONDS = 30.0
 """How long one process waits for another that holds the file."""
 
-_COLUMNS = "survey_id, window_ms, answers, groups, epsilons, jitters_ms, drawn_ms, released, "
-_COLUMNS += "charged_units, expires_ms, standing, sealed"
 _IS_RELEASED = "CAST(released AS TEXT) <> '[]'"
-
-
-class LedgerError(RuntimeError):
-    """The ledger file cannot be used; the message says what to do."""
-
-
-class Withdrawal(NamedTuple):
-    """A report that withdraws an answer, kept until it is wanted; `jitter_ms` is how much later it is sent."""
-
-    survey_id: str
-    window_ms: int
-    rung: int
-    copy: int
-    shard: int
-    jitter_ms: int
-    frame: bytes
-    expires_ms: int
-
-
-class StandingAnswers(NamedTuple):
-    """The answers of a value that windows repeat, and what was charged for them."""
-
-    answers: bytes
-    groups: tuple[int, ...]
-    charged_units: int
-
-
-@dataclass(frozen=True)
-class StoredChain:
-    """One device's answers for one survey and window, exactly as they were drawn.
-
-    answers holds the bytes of [rung, copy, width], None once the window has expired and they were erased. epsilons[i]
-    is the exact cost of the first i + 1 answers, jitters_ms[i][copy] how much later than its release a report is sent.
-    released lists the rungs that may be sent, in the order of their release; charged_units is what the odometer was
-    charged for them.
-    """
-
-    survey_id: str
-    window_ms: int
-    # Not in repr: a chain that is logged must not show what was not released yet.
-    answers: bytes | None = field(repr=False)
-    groups: tuple[int, ...]
-    epsilons: tuple[float, ...]
-    jitters_ms: tuple[tuple[int, ...], ...]
-    drawn_ms: int
-    released: tuple[int, ...]
-    charged_units: int
-    expires_ms: int
-    standing: bytes | None = field(default=None, repr=False)
-    """Of a survey with standing values: which value the answers belong to."""
-    sealed: bytes | None = field(default=None, repr=False)
-    """What the chain was drawn from, sealed with a key that is not in the ledger."""
-
-    @property
-    def copies(self) -> int:
-        """Number of answers per rung."""
-        return len(self.groups)
-
-    @property
-    def highest(self) -> int:
-        """The highest released rung, -1 before the first."""
-        return max(self.released, default=-1)
-
-    def answer(self, rung: int, copy: int) -> bytes:
-        """Return the stored answer; it never changes."""
-        if self.answers is None:
-            raise LedgerError(
-                f"the answers of {self.survey_id} at {self.window_ms} were erased when the window expired"
-            )
-        width = len(self.answers) // (len(self.epsilons) * self.copies)
-        start = (rung * self.copies + copy) * width
-        return self.answers[start : start + width]
-
-
-def drawn_together(chains: Iterable[StoredChain]) -> list[list[StoredChain]]:
-    """Put chains together that are released all or none: of one survey, drawn for one value, nothing released yet."""
-    groups: dict[tuple[str, int, int | None], list[StoredChain]] = {}
-    for chain in chains:
-        alone = chain.window_ms if chain.released else None
-        groups.setdefault((chain.survey_id, chain.drawn_ms, alone), []).append(chain)
-    return list(groups.values())
 
 
 class Ledger:
@@ -266,27 +185,27 @@ class Ledger:
     def chain(self, survey_id: str, window_ms: int) -> StoredChain | None:
         """Return a chain, erased or not, or None if none was ever drawn."""
         row = self.connection.execute(
-            f"SELECT {_COLUMNS} FROM chains WHERE survey_id = ? AND window_ms = ?", (survey_id, window_ms)
+            f"SELECT {COLUMNS} FROM chains WHERE survey_id = ? AND window_ms = ?", (survey_id, window_ms)
         ).fetchone()
-        return None if row is None else _chain(row)
+        return None if row is None else chain_of(row)
 
     def kept(self) -> list[StoredChain]:
         """Return all chains whose answers still exist, oldest window first."""
         rows = self.connection.execute(
-            f"SELECT {_COLUMNS} FROM chains WHERE answers IS NOT NULL ORDER BY window_ms, survey_id"
+            f"SELECT {COLUMNS} FROM chains WHERE answers IS NOT NULL ORDER BY window_ms, survey_id"
         )
-        return [_chain(row) for row in rows]
+        return [chain_of(row) for row in rows]
 
     def add(self, chain: StoredChain) -> None:
         """Store a new chain; a second one for the same survey and window is refused by the schema."""
         json = msgspec.json.encode
         self.connection.execute(
-            f"INSERT INTO chains ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT INTO chains ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 *(chain.survey_id, chain.window_ms, chain.answers),
                 *map(json, (chain.groups, chain.epsilons, chain.jitters_ms)),
                 *(chain.drawn_ms, json(chain.released), chain.charged_units),
-                *(chain.expires_ms, chain.standing, chain.sealed),
+                *(chain.expires_ms, chain.standing, chain.sealed, chain.wished),
             ),
         )
 
@@ -317,11 +236,19 @@ class Ledger:
             "UPDATE surveys SET first_ms = ? WHERE name = ? AND first_ms IS NULL", (now_ms, name_of(survey_id))
         )
 
+    def wish(self, chain: StoredChain, rung: int | None) -> None:
+        """Note up to which rung the person asks for answers, None: for no more; inside the caller's transaction."""
+        self.connection.execute(
+            "UPDATE chains SET wished = ? WHERE survey_id = ? AND window_ms = ?",
+            (rung, chain.survey_id, chain.window_ms),
+        )
+
     def release(self, chain: StoredChain, rung: int, increment: int, *, unbounded: bool, now_ms: int) -> None:
         """Mark a rung as released and charge for it; the caller puts it into the outbox in the same transaction."""
         execute = self.connection.execute
         execute(
-            "UPDATE chains SET released = ?, charged_units = charged_units + ? WHERE survey_id = ? AND window_ms = ?",
+            "UPDATE chains SET released = ?, charged_units = charged_units + ?, wished = NULL "
+            "WHERE survey_id = ? AND window_ms = ?",
             (msgspec.json.encode((*chain.released, rung)), increment, chain.survey_id, chain.window_ms),
         )
         execute(
@@ -375,23 +302,3 @@ class Ledger:
         busy: int = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         self.connection.execute(f"PRAGMA busy_timeout = {round(BUSY_SECONDS * 1_000)}")
         self._log_holds_erased = bool(busy)
-
-
-def _chain(row: tuple[Any, ...]) -> StoredChain:
-    survey_id, window_ms, answers, groups, epsilons, jitters, drawn_ms, released, charged, expires, *kept = row
-    json = msgspec.json.decode
-    return StoredChain(
-        survey_id=survey_id,
-        window_ms=window_ms,
-        answers=answers,
-        groups=tuple(json(groups)),
-        # JSON has no infinity: it is written as null.
-        epsilons=tuple(float("inf") if epsilon is None else float(epsilon) for epsilon in json(epsilons)),
-        jitters_ms=tuple(tuple(jitter) for jitter in json(jitters)),
-        drawn_ms=drawn_ms,
-        released=tuple(json(released)),
-        charged_units=charged,
-        expires_ms=expires,
-        standing=kept[0],
-        sealed=kept[1],
-    )

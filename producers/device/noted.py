@@ -17,6 +17,7 @@ class NotedSurvey(NamedTuple):
     lifetime_epsilon: float
     reserve_epsilon: float
     unlock: str | None
+    on_demand: bool
 
 
 def noted(survey: Survey) -> NotedSurvey:
@@ -29,4 +30,5 @@ def noted(survey: Survey) -> NotedSurvey:
         survey.lifetime_epsilon,
         survey.reserve_epsilon,
         None if survey.unlock is None else str(survey.unlock),
+        survey.on_demand,
     )

@@ -162,7 +162,8 @@ def _window(window: WindowStatement, suspicion: float) -> str:
     following = '<span class="next">none</span>'
     if window.following is not None:
         would = highest_percent(suspicion, window.following.epsilon)
-        following = f"{_epsilon(window.following.costs)}<small>then at most {would}</small>"
+        wished = "; asked for" if window.following.wished else ""
+        following = f"{_epsilon(window.following.costs)}<small>then at most {would}{wished}</small>"
     return (
         f'<tr><td>{_moment(window.window_ms)}</td><td><div class="levels">{levels}</div>{taken}</td>'
         f"<td>{_epsilon(window.paid)}</td><td>{highest_percent(suspicion, window.epsilon)}</td><td>{following}</td>"

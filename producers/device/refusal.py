@@ -42,6 +42,19 @@ def check_budget(
         raise refusal(survey, chain, rung, increment, odometer, accounts, allowance)
 
 
+def beyond_cap(survey: Survey, chain: StoredChain, rung: int, cap: float) -> str:
+    """Say why a rung that was asked for is not released where the person allows only `cap` per window."""
+    return (
+        f"{survey.id}, window {chain.window_ms}: rung {rung} (level {survey.mechanism.ladder[rung]:g}) was asked for, "
+        f"and the person allows {cap:.6g} per window; it is not released"
+    )
+
+
+def by_clock(survey_id: str) -> str:
+    """Say why no level of a survey is released on demand."""
+    return f'{survey_id}: its levels open by the clock; only kind = "on_demand" is released on demand'
+
+
 def of_all_windows(error: BudgetError, answered: Mapping[int, bool]) -> BudgetError:
     """Return the error of a value that belongs to these windows; those with an answer of an earlier call keep it."""
     new = sorted(start_ms for start_ms, before in answered.items() if not before)

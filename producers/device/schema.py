@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 SECRET_BYTES = 32
 _DIGITS = len("-00000000")
 """What follows the name in a survey id."""
@@ -26,7 +26,8 @@ CREATE TABLE surveys (
     first_ms INTEGER,
     spent_units INTEGER NOT NULL DEFAULT 0,
     unbounded INTEGER NOT NULL DEFAULT 0,
-    wiped_ms INTEGER
+    wiped_ms INTEGER,
+    on_demand INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE releases (
     survey_id TEXT NOT NULL,
@@ -96,6 +97,7 @@ CREATE TABLE chains (
     withdrawn_ms INTEGER,
     standing BLOB,
     sealed BLOB,
+    wished INTEGER,
     PRIMARY KEY (survey_id, window_ms)
 );
 CREATE INDEX chains_alive ON chains (expires_ms) WHERE answers IS NOT NULL;
@@ -152,6 +154,11 @@ def prepare(connection: sqlite3.Connection) -> int:
         _execute(connection, _BULLETINS)
     if version in (1, 2, 3, 4, 5, 6):
         connection.execute("ALTER TABLE chains ADD COLUMN sealed BLOB")
+    if version in (1, 2, 3, 4, 5, 6, 7):
+        connection.execute("ALTER TABLE chains ADD COLUMN wished INTEGER")
+    if version in (3, 4, 5, 6, 7):
+        # Older ones have just got the table as it is today.
+        connection.execute("ALTER TABLE surveys ADD COLUMN on_demand INTEGER NOT NULL DEFAULT 0")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     return SCHEMA_VERSION
 

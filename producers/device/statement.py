@@ -38,11 +38,12 @@ class Level:
 
 @dataclass(frozen=True)
 class NextLevel:
-    """The next rung of a chain: its privacy level and what it would cost more than was paid."""
+    """The next rung of a chain: its privacy level, what it would cost more than was paid, and whether it is wished."""
 
     rung: int
     epsilon: float
     costs: float
+    wished: bool
 
 
 @dataclass(frozen=True)
@@ -233,9 +234,9 @@ def _windows(connection: sqlite3.Connection, waiting: set[tuple[Any, ...]]) -> l
     ):
         moments.setdefault((survey_id, window_ms), []).append(tuple(moment))
     found = []
-    for survey_id, window_ms, drawn_ms, epsilons, charged, paid_units, kept, withdrawn_ms in connection.execute(
+    for survey_id, window_ms, drawn_ms, epsilons, charged, paid_units, kept, withdrawn_ms, wished in connection.execute(
         f"SELECT survey_id, window_ms, drawn_ms, epsilons, charged_units, {PAID_UNITS}, answers IS NOT NULL, "
-        "withdrawn_ms FROM chains ORDER BY window_ms DESC, survey_id"
+        "withdrawn_ms, wished FROM chains ORDER BY window_ms DESC, survey_id"
     ):
         costs = [math.inf if cost is None else float(cost) for cost in msgspec.json.decode(epsilons)]
         levels = tuple(
@@ -247,7 +248,7 @@ def _windows(connection: sqlite3.Connection, waiting: set[tuple[Any, ...]]) -> l
         if kept and rung < len(costs):
             price = cost_units(costs[rung])
             costs_more = math.inf if price < 0 else as_epsilon(max(price - paid_units, 0))
-            following = NextLevel(rung, costs[rung], costs_more)
+            following = NextLevel(rung, costs[rung], costs_more, wished == rung)
         paid = as_epsilon(charged)
         found.append(WindowStatement(survey_id, window_ms, drawn_ms, levels, paid, following, withdrawn_ms))
     return found
@@ -298,6 +299,7 @@ def as_data(statement: Statement, suspicion: float = SUSPICION) -> dict[str, Any
                             "epsilon": _finite(window.following.epsilon),
                             "costs": _finite(window.following.costs),
                             "may_become": may_become(window.following.epsilon),
+                            "wished": window.following.wished,
                         },
                     }
                     for window in survey.windows

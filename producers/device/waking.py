@@ -12,10 +12,12 @@ Opened = Callable[[str, int], int]
 
 
 def opening_ms(survey: Survey, chain: StoredChain, rung: int, opened: Opened) -> int | None:
-    """Return when a rung opens by itself; None if it waits for its person, or for a bulletin."""
+    """Return when a rung opens; None if it waits for its person, who has not wished it, or for a bulletin."""
     if rung == 0:
         return chain.drawn_ms
-    if survey.on_demand or (survey.stop is not None and rung > opened(survey.id, chain.window_ms)):
+    if survey.on_demand and rung != chain.wished:
+        return None
+    if survey.stop is not None and rung > opened(survey.id, chain.window_ms):
         return None
     return survey.opening_ms(chain.window_ms, rung)
 

@@ -16,6 +16,7 @@ from producers.device.ledger import Ledger, LedgerError
 from producers.device.page import page_of
 from producers.device.statement import SUSPICION, Level, Statement, as_data, meaning, read_statement, switched_off
 from producers.device.taking_back import take_back
+from producers.device.wishing import wish_next
 from streams.cli.terminal.parameters import FiniteRange
 from streams.cli.terminal.times import moment_ms
 from streams.device.process import Wanted, run_device
@@ -179,6 +180,35 @@ def withdraw_command(ledger: Path, name: str | None, moment: str | None) -> None
     _say_withdrawals(ledger)
 
 
+@command.command("release")
+@click.argument("ledger", type=click.Path(path_type=Path))
+@click.option("--survey", "name", required=True, metavar="NAME", help="Name or id of a survey.")
+@click.option(
+    "--window",
+    "moment",
+    metavar="TIME",
+    help="Start of one window, as ms or like 2026-01-31T12:00; default: the newest with a level left.",
+)
+def release_command(ledger: Path, name: str, moment: str | None) -> None:
+    """Ask the device of LEDGER to release one level more of a window, whose answers then cost that level together.
+
+    Only for surveys with kind = "on_demand". Asking again before it is released changes nothing. Decide by anything but
+    the value: who goes further may tell something by it.
+    """
+    window_ms = None if moment is None else _window_ms(moment)
+    opened, _ = _opened(ledger)
+    try:
+        wish = wish_next(opened, name, window_ms, system_clock())
+    except LedgerError as error:
+        raise click.ClickException(str(error)) from None
+    finally:
+        opened.close()
+    click.echo(
+        f"Level {_epsilon(wish.epsilon)} of {wish.survey_id}, window from {_moment(wish.window_ms)}, is asked for: the "
+        "device releases it when it opens, or says in its log why the person's cap or budget forbids it."
+    )
+
+
 def _window_ms(text: str) -> int:
     try:
         return moment_ms(text)
@@ -242,6 +272,7 @@ def show(statement: Statement, suspicion: float) -> None:
                 click.echo(
                     f"    one more level ({_epsilon(window.following.epsilon)}) would cost "
                     f"{_epsilon(window.following.costs)} more: then {meaning(window.following.epsilon, suspicion)}"
+                    + ("; it is asked for" if window.following.wished else "")
                 )
         older = len(survey.windows) - _MOST_WINDOWS
         if older > 0:

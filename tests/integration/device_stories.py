@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from producers.device.agent import Device
 from producers.device.budget import cost_units
+from producers.device.ledger import Ledger
+from producers.device.wishing import wish_next
 from producers.survey.bulletin import bulletin_of, sealed_bulletin
 from producers.survey.signing import verifier
 from producers.survey.survey import Survey
@@ -73,6 +75,19 @@ def demand(folder: Path, asked: Survey) -> None:
     with Device(folder / "ledger", [asked], transport) as device:
         device.release_next(asked, now_ms=END)
         device.tick(END)
+    transport.close()
+
+
+def wish(folder: Path, asked: Survey) -> None:
+    """Ask from outside for one level more, until it is known to be noted; the device releases it, and no other."""
+    transport = FileTransport(folder / "wire")
+    ledger = Ledger(folder / "ledger")
+    if max(chain.highest for chain in ledger.kept()) == 0:
+        wish_next(ledger, asked.id, None, END)
+    ledger.close()
+    with Device(folder / "ledger", [asked], transport) as device:
+        device.tick(END)
+        assert device.odometer.epsilon == asked.mechanism.epsilons[1]
     transport.close()
 
 
@@ -194,6 +209,7 @@ def go_on(folder: Path, asked: Survey) -> None:
 STORIES = {
     "clock": Story(survey(), lambda *_: None, live, {0, 2}),
     "demand": Story(survey(kind='kind = "on_demand"', opens=""), begin, demand, {0, 1, 2}),
+    "wish": Story(survey(kind='kind = "on_demand"', opens=""), begin, wish, {0, 1}),
     "off": Story(survey(), begin, switch_off, {0}),
     "withdraw": Story(withdrawable(), begin, take_back, {0, 3}),
     "withdraw, unreleased": Story(withdrawable(), begin_without_room, take_back_unreleased, {0, 2}),

@@ -32,6 +32,7 @@ CRASHED = 137
 DEVICE_FILES = (
     *(f"device/{name}.py" for name in ("agent", "ledger", "outbox", "budget", "accounts", "sending", "encoding")),
     *(f"device/{name}.py" for name in ("standing", "bulletins", "continuing", "sealing", "drawing")),
+    *(f"device/{name}.py" for name in ("releasing", "stored", "wishing")),
     "device_stories.py",
 )
 
@@ -136,6 +137,7 @@ def crash_at_every_line(root: Path, story: Story) -> int:
     [
         ("clock", 500),
         ("demand", 100),
+        ("wish", 100),
         ("off", 100),
         ("unlock", 100),
         ("withdraw", 100),

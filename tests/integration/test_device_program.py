@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from producers.clock import system_clock
+from producers.device.statement import read_statement
 from producers.survey.bulletin import bulletin_of, sealed_bulletin
 from producers.survey.signing import Signer
 from producers.survey.survey import Survey, parse_survey
@@ -139,6 +140,30 @@ def test_levels_of_a_bulletin_and_client_reports_arrive_through_the_gateway(
         # An hour may have begun meanwhile, and with it another window of client reports.
         assert set(counted(system, troubles)) == {1}, "once in each window"
     assert "bulletin 1 of" in device.log.read_text()
+    gateway.stop()
+
+
+def test_a_level_that_its_person_asks_for_is_released_by_the_device_that_runs(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    lines = {"kind": 'kind = "on_demand"', "opens": "", "size": 'size = "2s"', "retention": 'retention = "1h"'}
+    system = System(kafka, redis_url, topic_prefix, tmp_path, text=survey_text(**lines))
+    system.create_topics()
+    gateway, asked, ledger = GatewayProcess(system.settings, tmp_path), system.survey, str(tmp_path / "ledger.sqlite")
+    arguments = ["--survey", f"{gateway.url}/v1/surveys/{asked.id}", "--value-command", "echo green"]
+    with system.worker():
+        device = Child("device", [*THAW, "device", "run", *arguments, "--ledger", ledger], log=tmp_path / "device.log")
+        until(lambda: users(system) >= 1, 60, "a counted answer")
+        for _ in range(2):
+            # Windows go on: both may be wishes for one window or for two.
+            subprocess.run([*THAW, "device", "release", ledger, "--survey", "colour"], check=True)
+        until(lambda: by_rung(system, asked)[1] >= 1, 60, "the level that was asked for")
+        device.send_signal(signal.SIGTERM)
+        assert device.wait(30)
+    statement = read_statement(ledger, system_clock())
+    released = [len(window.levels) for window in statement.surveys[0].windows]
+    assert set(released) <= {1, 2}
+    assert 1 <= released.count(2) <= 2
     gateway.stop()
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from producers.device.budget import UNITS_PER_EPSILON, Odometer, cost_units
 from producers.device.ledger import Ledger, LedgerError, StoredChain
 from producers.device.outbox import Outbox, OutgoingReport
+from producers.device.wishing import Wish, wish_next
 
 CHAIN = StoredChain(
     survey_id="colour-00000000",
@@ -165,7 +166,8 @@ def test_erased_answers_leave_all_files_as_soon_as_no_other_process_reads(tmp_pa
 
 
 def make_older(ledger: Ledger, version: int) -> None:
-    """Take away what versions 3 to 7 added."""
+    """Take away what versions 3 to 8 added."""
+    ledger.connection.execute("ALTER TABLE chains DROP COLUMN wished")
     ledger.connection.execute("ALTER TABLE chains DROP COLUMN sealed")
     ledger.connection.execute("ALTER TABLE chains DROP COLUMN standing")
     ledger.connection.execute("ALTER TABLE chains DROP COLUMN withdrawn_ms")
@@ -194,6 +196,27 @@ def test_a_ledger_of_the_second_version_keeps_what_was_spent_and_gets_accounts(t
     assert accounts.fetchall() == [("colour", 61_000, 60, 0), ("two-words", 61_000, 30, 1)]
     moments = opened.connection.execute("SELECT rung, released_ms, sent_ms FROM releases WHERE survey_id LIKE 'two%'")
     assert moments.fetchall() == [(0, None, None), (2, None, None)]
+
+
+def test_a_ledger_of_the_seventh_version_takes_wishes(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    ledger = Ledger(path)
+    with ledger.transaction():
+        ledger.add(CHAIN)
+        ledger.release(CHAIN, 0, 30, unbounded=False, now_ms=62_000)
+        ledger.connection.execute("ALTER TABLE chains DROP COLUMN wished")
+        ledger.connection.execute("ALTER TABLE surveys DROP COLUMN on_demand")
+        ledger.connection.execute("PRAGMA user_version = 7")
+    ledger.close()
+    opened = Ledger(path)
+    assert opened.kept() == [replace(CHAIN, released=(0,), charged_units=30)]
+    assert opened.odometer() == Odometer(30, 0)
+    with pytest.raises(LedgerError, match="its levels open by the clock"):
+        wish_next(opened, "colour", None, 62_000)
+    opened.connection.execute("UPDATE surveys SET on_demand = 1")
+    assert wish_next(opened, "colour", None, 62_000) == Wish(CHAIN.survey_id, CHAIN.window_ms, 1, 1.0)
+    opened.close()
+    assert Ledger(path).kept() == [replace(CHAIN, released=(0,), charged_units=30, wished=1)]
 
 
 def test_a_ledger_of_the_first_version_loses_its_values_when_it_is_opened(tmp_path: Path) -> None:
@@ -241,9 +264,9 @@ def test_files_that_are_no_ledgers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match=r"rubbish is not a ledger that can be read .* move it away"):
         Ledger(rubbish)
     newer = Ledger(tmp_path / "newer")
-    newer.connection.execute("PRAGMA user_version = 8")
+    newer.connection.execute("PRAGMA user_version = 9")
     newer.close()
-    with pytest.raises(LedgerError, match="has ledger version 8; this program reads version 7"):
+    with pytest.raises(LedgerError, match="has ledger version 9; this program reads version 8"):
         Ledger(tmp_path / "newer")
     with pytest.raises(LedgerError, match=r"cannot be opened for writing \(No such file or directory\); name a file"):
         Ledger(tmp_path / "nowhere" / "ledger")

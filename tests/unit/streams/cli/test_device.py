@@ -126,3 +126,39 @@ def test_a_person_takes_answers_back_while_the_device_runs(tmp_path: Path, capfd
         if [header.digest for header in wire.headers(message.value) if isinstance(header, wire.Header)] == [back.digest]
     ]
     assert rungs(own, back) == [back.mechanism.rungs] * 3, "withdrawals alone"
+
+
+def test_a_person_asks_for_one_level_more_while_the_device_runs(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ledger, now_ms = tmp_path / "ledger", system_clock()
+    asked, clock = survey(kind='kind = "on_demand"', opens=""), survey(name='name = "clock"')
+    transport = MemoryTransport()
+    with Device(ledger, [asked, clock], transport, lifetime_epsilon=7) as device:
+        (chain,) = device.observe(asked, "green", now_ms - 2 * WINDOW_MS)
+        refusals = {
+            ("--survey", "clock"): 'its levels open by the clock; only kind = "on_demand" is released on demand',
+            ("--survey", "nobody"): "'nobody': this device does not know it",
+            ("--survey", "colour", "--window", "7"): "window 7: there are no answers that still count",
+            ("--survey", "colour", "--window", "noon"): "'noon' is no time",
+            (): "Missing option '--survey'",
+        }
+        before = read_statement(ledger, 0)
+        for wrong, reason in refusals.items():
+            status, out, err = run(capfd, "device", "release", str(ledger), *wrong)
+            assert (status in (1, 2), out) == (True, "")
+            assert reason in err
+        assert read_statement(ledger, 0) == before
+        for _ in range(2):
+            wanted = ("--survey", "colour", "--window", str(chain.window_ms))
+            status, told, _ = run(capfd, "device", "release", str(ledger), *wanted)
+            assert status == 0
+            assert told.startswith(f"Level 1 of {asked.id}, window from ")
+        shown = run(capfd, "device", "show", str(ledger))[1]
+        assert "one more level (1) would cost 0.5 more: " in shown
+        assert "; it is asked for\n" in shown
+        assert rungs(transport, asked) == []
+        device.tick(system_clock())
+        assert sorted(rungs(transport, asked)) == [0, 1]
+        assert "it is asked for" not in run(capfd, "device", "show", str(ledger))[1]
+        assert device.lifetime_epsilon == read_statement(ledger, 0).limit == 7

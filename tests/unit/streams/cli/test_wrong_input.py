@@ -35,6 +35,8 @@ VALID: dict[str, Callable[[Places], list[str]]] = {
     "bulletin": lambda places: ["browser", "--key", signing_key(places.good)],
     "bulletin key": lambda _: ["browser"],
     "deadletters show": lambda _: ["0"],
+    "device release": lambda places: [on_demand(places)],
+    "device release moment": lambda places: [on_demand(places), "--survey", "colour"],
     "device run": lambda _: ["--survey", SURVEY_URL, "--value-command", "true"],
     "device show": lambda places: [ledger(places)],
     "device withdraw": lambda places: [answered(places)],
@@ -65,6 +67,8 @@ VALID: dict[str, Callable[[Places], list[str]]] = {
     "verify": lambda _: ["browser"],
 }
 """What else a command must be given, or a command with a certain option."""
+REQUIRED = {"device release": ("--survey", "colour")}
+"""Options without which a command does not look at its arguments."""
 SURVEY_URL = "https://127.0.0.1:1/v1/surveys/browser-f812bda1"
 
 
@@ -77,6 +81,14 @@ def ledger(places: Places) -> str:
 def answered(places: Places) -> str:
     """Return the ledger of a device that has answered a survey with withdrawals."""
     path, asked = ledger(places), survey(shards="shards = 16\nwithdrawable = true")
+    with Device(path, [asked], MemoryTransport()) as device:
+        device.observe(asked, "green")
+    return path
+
+
+def on_demand(places: Places) -> str:
+    """Return the ledger of a device that has answered a survey whose levels are released on demand."""
+    path, asked = ledger(places), survey(kind='kind = "on_demand"', opens="")
     with Device(path, [asked], MemoryTransport()) as device:
         device.observe(asked, "green")
     return path
@@ -196,7 +208,10 @@ def test_a_wrong_value_is_an_error_that_names_it(
         monkeypatch.setenv(variable, setting)
     value = getattr(places, wrong.value) if wrong.place else wrong.value
     valid = valid_arguments(name, parameter.name or "", places)
-    arguments = ["--", value] if isinstance(parameter, click.Argument) else [*valid, parameter.opts[0], value]
+    if isinstance(parameter, click.Argument):
+        arguments = [*REQUIRED.get(name, ()), "--", value]
+    else:
+        arguments = [*valid, parameter.opts[0], value]
     status, out, err = run(capfd, *name.split(), *arguments)
     assert status in (1, 2), (status, err)
     assert out == ""

@@ -193,6 +193,8 @@ BY_COMMAND: dict[tuple[str, str], tuple[Wrong, ...]] = {
     ("device run", "ledger"): (at("folder"), at("text")),
     ("device run", "catch_up"): (*NUMBER, Wrong("0")),
     ("device run", "value_key"): (at("missing"), at("folder"), at("text")),
+    ("device release", "moment"): (Wrong("noon"), Wrong("7")),
+    ("device release", "name"): (Wrong("nobody"),),
     ("device withdraw", "moment"): (Wrong("noon"), Wrong("7")),
     ("device withdraw", "name"): (Wrong("nobody"),),
     ("export", "folder"): (at("text"), at("folder"), at("below_file")),
