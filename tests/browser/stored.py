@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from streams.store.connect import open_store
 from streams.store.heartbeats import Heartbeat
 from streams.store.truth import RedisTruths
 from streams.windows.history import encode_point
+from streams.windows.marginals import marginals
 from streams.windows.record import make_record
 from streams.windows.settled import settles_ms
 from streams.windows.withheld import withheld_by, withheld_record
@@ -101,7 +103,7 @@ def store_windows(
         newest -= survey.windows.step_ms
     starts = [newest - age * survey.windows.step_ms for age in reversed(range(windows))]
     answers = [_values(mechanism, users, seed + i, people) for i in range(different)]
-    looks = [_looks(mechanism, values, seed + i) for i, values in enumerate(answers)]
+    looks = [_looks(survey, mechanism, values, seed + i) for i, values in enumerate(answers)]
     for i, start_ms in enumerate(starts):
         secret = store.queue.lock(survey.id, start_ms, 60_000)
         assert secret is not None
@@ -134,10 +136,16 @@ def _values(mechanism: Mechanism, users: int, seed: int, people: Sequence[Any] |
     return [people[i] for i in np.random.default_rng(seed).integers(0, len(people), size=devices)]
 
 
-def _looks(mechanism: Mechanism, values: Sequence[Any], seed: int) -> list[tuple[float, Tally, Estimates]]:
-    """Return what is counted and estimated when a part of the devices has reported."""
-    tallies = [(part, simulated_tally(mechanism, values[: int(part * len(values))], seed)) for part in (0.2, 0.6, 1.0)]
-    return [(part, tally, mechanism.estimate(tally)) for part, tally in tallies]
+def _looks(
+    survey: Survey, mechanism: Mechanism, values: Sequence[Any], seed: int
+) -> list[tuple[float, Tally, Estimates]]:
+    """Return what is counted and estimated when a part of the devices has reported, sums of attributes included."""
+    looks = []
+    for part in (0.2, 0.6, 1.0):
+        tally = simulated_tally(mechanism, values[: int(part * len(values))], seed)
+        found = mechanism.estimate(tally)
+        looks.append((part, tally, replace(found, derived=(*found.derived, *marginals(survey, tally, found)))))
+    return looks
 
 
 def beat(settings: Settings, worker: str, *, age_ms: int = 0, lag_seconds: float = 0.2, kafka_up: bool = True) -> None:
