@@ -284,10 +284,11 @@ def _come_to_rest(system: System) -> list[str]:
 
 def _await_repairs(system: System) -> None:
     """Wait until workers have found and repaired what is damaged in windows at rest; this only reads."""
-    shapes = {survey.id: Shape.of(survey) for survey in system.surveys}
+    surveys = [one for survey in system.surveys for one in (survey, *survey.tier_surveys)]
+    shapes = {survey.id: Shape.of(survey) for survey in surveys}
     logs = [
         Key(survey.id, window_ms, shard)
-        for survey in system.surveys
+        for survey in surveys
         for window_ms in system.store.estimates.window_starts(survey.id)
         for shard in range(survey.shards)
     ]
