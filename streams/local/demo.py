@@ -181,8 +181,9 @@ class Demo:
             # One signal is enough: a second one ends a process that is about to end by itself.
             if not fleet.wait(max(limit - time.monotonic(), 0.1)):
                 fleet.kill()
-            # One that has printed its result has noted everything, and was only slow to end.
-            if fleet.returncode != 0 and _reported(fleet) is None:
+            # One that the signal itself ended had not begun to send: it handles the signal before it does. One that has
+            # printed its result has noted everything, and was only slow to end.
+            if fleet.returncode not in (0, -signal.SIGTERM) and _reported(fleet) is None:
                 raise ServiceError(
                     f"{fleet.name} ended with status {fleet.returncode} and may not have noted all that was sent, so "
                     f"nothing can be compared; its log ends with:\n{fleet.tail()}"

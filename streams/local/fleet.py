@@ -247,15 +247,16 @@ def run_fleet(options: FleetOptions, tell: Callable[[Progress], None] = lambda _
         context.Process(target=_spawned, args=(options, process, first_ms, parent_pid, queue))
         for process in range(options.processes)
     ]
-    for worker in workers:
-        worker.start()
 
     def stop_all(*_: object) -> None:
-        for worker in workers:
+        for worker in multiprocessing.active_children():
             worker.terminate()
 
+    # Before anything is sent: a fleet that such a signal ends by itself has sent nothing.
     signal.signal(signal.SIGTERM, stop_all)
     signal.signal(signal.SIGINT, stop_all)
+    for worker in workers:
+        worker.start()
     latest = {process: Progress() for process in range(options.processes)}
     finished: set[int] = set()
     while len(finished) < options.processes:

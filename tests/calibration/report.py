@@ -25,7 +25,8 @@ _BEGIN, _END = "<!-- generated: calibration -->\n", "<!-- end: calibration -->"
 
 def as_json(findings: Findings) -> str:
     """Return everything that was counted."""
-    return json.dumps(asdict(findings), indent=1, sort_keys=True) + "\n"
+    # Counts made with numpy are numpy's numbers.
+    return json.dumps(asdict(findings), indent=1, sort_keys=True, default=lambda number: number.item()) + "\n"
 
 
 def closing_line(findings: Findings) -> str:

@@ -6,10 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from streams.local.demo import Demo
 from streams.local.kafka import ApacheKafka, EmbeddedKafka, ExternalKafka, find_kafka
-from streams.local.process import Child, ChildDied, NotReady, RunFolder, ServiceMissing, free_ports, wait_until_ready
+from streams.local.process import (
+    Child,
+    ChildDied,
+    NotReady,
+    RunFolder,
+    ServiceError,
+    ServiceMissing,
+    free_ports,
+    wait_until_ready,
+)
 from streams.local.service import StopOrder
 from streams.local.supervisor import Supervisor
+from streams.settings import Settings
 from tests.support.deadline import END_SECONDS, until
 
 IDLE = "import time\ntime.sleep(600)"
@@ -192,3 +203,19 @@ def test_an_address_means_a_broker_elsewhere() -> None:
 def test_any_other_choice_is_refused(choice: str) -> None:
     with pytest.raises(ValueError, match="--kafka: expected auto, real, embedded or HOST:PORT; got"):
         find_kafka(choice)
+
+
+def test_a_fleet_that_is_stopped_before_it_began_has_nothing_to_note_and_one_that_fails_then_has() -> None:
+    def stopped(code: str) -> None:
+        with Supervisor() as supervisor:
+            demo = Demo(supervisor, Settings(), [], 1, 1, "steady", False, "apache", {})
+            fleet = supervisor.run("fleet", python(code), order=StopOrder.FLEET)
+            demo.fleets.append(fleet)
+            until(lambda: "ready" in fleet.tail(), 30, "the fleet to run")
+            demo.stop_fleets()
+            assert demo.sent() == 0
+
+    stopped(READY_THEN_IDLE)
+    fails = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n" + READY_THEN_IDLE
+    with pytest.raises(ServiceError, match="ended with status 3 and may not have noted"):
+        stopped(fails)
