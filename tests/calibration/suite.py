@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import signal
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -262,5 +263,7 @@ def _results(work: list[Part], processes: int) -> Iterator[Sequence[Entry]]:
     if processes == 1:
         yield from map(_do, work)
         return
-    with multiprocessing.get_context("fork").Pool(processes) as pool:
+    # A process that handles SIGTERM in its own way would leave children that no pool can end.
+    ends = (signal.SIGTERM, signal.SIG_DFL)
+    with multiprocessing.get_context("fork").Pool(processes, signal.signal, ends) as pool:
         yield from pool.imap_unordered(_do, work)
